@@ -1,0 +1,3 @@
+//! Project chores, run as `cargo xtask <task>`.
+
+fn main() {}
