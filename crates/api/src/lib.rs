@@ -1,0 +1,13 @@
+//! The contract of the Job API: names, defaults, validation, feature gates, selectors, quantities, index sets.
+//!
+//! Everything here is a function of its arguments: no clock, no I/O, no randomness (a test in `xtask` sees to it).
+//! The texts of errors and warnings are those of Kubernetes v1.36, because clients read them.
+
+pub mod field;
+pub mod gates;
+pub mod indexes;
+pub mod names;
+pub mod selector;
+pub mod validation;
+
+pub use gates::Gates;

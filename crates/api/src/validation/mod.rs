@@ -1,0 +1,3 @@
+//! The rules that an object must keep, with upstream's texts in upstream's order.
+
+pub mod meta;
