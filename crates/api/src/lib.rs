@@ -3,10 +3,12 @@
 //! Everything here is a function of its arguments: no clock, no I/O, no randomness (a test in `xtask` sees to it).
 //! The texts of errors and warnings are those of Kubernetes v1.36, because clients read them.
 
+pub mod defaults;
 pub mod field;
 pub mod gates;
 pub mod indexes;
 pub mod names;
+pub mod quantity;
 pub mod selector;
 pub mod validation;
 

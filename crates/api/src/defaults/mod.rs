@@ -1,0 +1,3 @@
+//! What objects have when their authors do not say.
+
+pub mod pod;
