@@ -4,6 +4,7 @@
 //! The texts of errors and warnings are those of Kubernetes v1.36, because clients read them.
 
 pub mod defaults;
+pub mod draft;
 pub mod field;
 pub mod gates;
 pub mod indexes;
