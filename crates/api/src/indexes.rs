@@ -1,5 +1,6 @@
 //! Sets of completion indexes, small, quick and cheap to clone, with the text form of `status.completedIndexes`.
 
+mod absent;
 mod chunk;
 mod text;
 

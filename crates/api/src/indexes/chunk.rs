@@ -30,6 +30,10 @@ impl Chunk {
         self.key * BITS
     }
 
+    pub(super) fn is_full(&self) -> bool {
+        self.words.is_none()
+    }
+
     pub(super) fn contains(&self, bit: u32) -> bool {
         match &self.words {
             None => true,
@@ -121,7 +125,8 @@ impl Chunk {
         }
     }
 
-    fn word(&self, i: usize) -> u64 {
+    /// The members among the indexes of word `i`.
+    pub(super) fn word(&self, i: usize) -> u64 {
         self.words.as_ref().map_or(u64::MAX, |words| words[i])
     }
 
@@ -157,7 +162,7 @@ fn mask(i: usize, low: u32, high: u32) -> u64 {
 }
 
 /// The lowest bit at or above `from` that is set in the words that `word` gives.
-fn scan(from: u32, word: impl Fn(usize) -> u64) -> Option<u32> {
+pub(super) fn scan(from: u32, word: impl Fn(usize) -> u64) -> Option<u32> {
     let start = (from / 64) as usize;
     let first = word(start) & (u64::MAX << (from % 64));
     if first != 0 {

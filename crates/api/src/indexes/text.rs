@@ -1,4 +1,5 @@
-//! The text form of index sets (`1,3-5,7`): printing, the controller's lenient and the API server's strict parser.
+//! The text form of index sets (`1,3-5,7`): printing, the controller's lenient and the API server's strict
+//! parser.
 
 use std::fmt;
 
@@ -51,8 +52,8 @@ impl IndexSet {
         set
     }
 
-    /// Reads what a user wrote: every piece must be a number or an interval below `completions`, in increasing order.
-    /// Adjacent intervals need not be merged. The empty text is the empty set.
+    /// Reads what a user wrote: every piece must be a number or an interval below `completions`, in
+    /// increasing order. Adjacent intervals need not be merged. The empty text is the empty set.
     pub fn parse_strict(text: &str, completions: i32) -> Result<Self, ParseError> {
         let mut set = Self::new();
         if text.is_empty() {

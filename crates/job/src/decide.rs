@@ -1,0 +1,73 @@
+//! A Job from creation to its end: the one function that decides what should happen to it now.
+
+use jiff::Timestamp;
+
+use crate::decision::{Action, Decision, Kind, Wake};
+use crate::fleet::{self, Fleet};
+use crate::observation::Observation;
+use crate::trace::{Note, Trace, Wait};
+use crate::track::{self, Tracking, pod_ref};
+use crate::verdict::{self, Finish};
+use crate::{eligibility, tally};
+
+/// Decides what should happen to one Job now.
+///
+/// Equal observations give equal decisions. The stage holds only actions that do not depend on each other's success:
+/// perform them in any order or at once, fold what became of each into the view, and ask again.
+pub fn decide(seen: &Observation<'_>) -> Decision {
+    // Somebody else's, finished, or not understood?
+    if let Some(decision) = eligibility::check(seen) {
+        return decision;
+    }
+    // Whose pods are these? Nothing is counted before that is settled.
+    if let Some(decision) = claim(seen) {
+        return decision;
+    }
+    // How many are there, and what is new about them?
+    let tally = tally::of(seen);
+    // Does the Job end, and why? Written verdicts first, then failures, then successes.
+    let finish = verdict::of(seen, &tally);
+    // Which pods are too many or too few?
+    let fleet = fleet::plan(seen, &tally, finish.as_ref());
+    // What is to be recorded, released, folded, concluded?
+    let tracking = track::plan(seen, &tally, finish.as_ref(), &fleet);
+    // When does time alone change the answer?
+    let deadline = verdict::deadline_at(seen, &tally).filter(|_| finish.is_none());
+    compose(finish.as_ref(), fleet, tracking, deadline)
+}
+
+/// Adopts orphans and lets strays go. A Job that is being deleted does neither.
+fn claim(seen: &Observation<'_>) -> Option<Decision> {
+    if seen.job.is_deleted || seen.own.held_until(Kind::Claim, seen.now).is_some() {
+        return None;
+    }
+    let strays: Vec<Action> = seen.pods.strays().map(|pod| Action::Disown(pod_ref(pod))).collect();
+    let orphans: Vec<Action> = seen.pods.orphans().map(|pod| Action::Adopt(pod_ref(pod))).collect();
+    let note = Note::Claiming { adopted: orphans.len(), released: strays.len() };
+    let stage: Vec<Action> =
+        strays.into_iter().chain(orphans).take(seen.settings.pods_per_stage_max).collect();
+    (!stage.is_empty()).then(|| Decision { stage, wake: Wake::Again, because: Trace(vec![note]) })
+}
+
+fn compose(
+    finish: Option<&Finish>,
+    fleet: Fleet,
+    tracking: Tracking,
+    deadline: Option<Timestamp>,
+) -> Decision {
+    let mut notes = fleet.notes;
+    notes.extend(tracking.notes);
+    if let Some(until) = deadline {
+        notes.push(Note::Waiting { until, why: Wait::Deadline });
+    }
+    let status = tracking.status.map(|write| Action::WriteStatus(Box::new(write)));
+    let stage: Vec<Action> = fleet.actions.into_iter().chain(tracking.releases).chain(status).collect();
+    let wake = if stage.is_empty() {
+        let soonest = [fleet.wake, tracking.wake, deadline].into_iter().flatten().min();
+        soonest.map_or(Wake::Settled, Wake::At)
+    } else {
+        Wake::Again
+    };
+    debug_assert!(finish.is_none() || !stage.iter().any(|action| matches!(action, Action::Create(_))));
+    Decision { stage, wake, because: Trace(notes) }
+}

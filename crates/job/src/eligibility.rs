@@ -1,0 +1,53 @@
+//! Whether there is anything to decide about a Job at all.
+
+use crate::decision::{Action, Decision, Event, Wake};
+use crate::job_facts::Mode;
+use crate::observation::Observation;
+use crate::trace::{Note, Trace};
+use crate::track::pod_ref;
+
+/// The decision about a Job that needs no thought, or `None` if it does.
+pub(crate) fn check(seen: &Observation<'_>) -> Option<Decision> {
+    let job = seen.job;
+    if !seen.settings.manages.includes(job.managed_by.as_deref()) {
+        let managed_by = job.managed_by.clone().unwrap_or_default();
+        return Some(idle(Note::NotOurs { managed_by }));
+    }
+    if job.status.is_finished() {
+        return Some(release_stragglers(seen));
+    }
+    if job.mode == Mode::Unknown {
+        return Some(report_unknown_mode(seen));
+    }
+    None
+}
+
+fn idle(note: Note) -> Decision {
+    Decision { stage: Vec::new(), wake: Wake::Settled, because: Trace(vec![note]) }
+}
+
+/// A pod that still has its finalizer when its Job is finished came too late to be counted. It must not keep the
+/// finalizer for ever.
+fn release_stragglers(seen: &Observation<'_>) -> Decision {
+    let stragglers = seen.pods.held().chain(seen.pods.held_active());
+    let stage: Vec<Action> =
+        stragglers.take(seen.settings.pods_per_stage_max).map(|pod| Action::Release(pod_ref(pod))).collect();
+    let held_until = seen.own.held_until(crate::decision::Kind::Release, seen.now);
+    match (stage.is_empty(), held_until) {
+        (true, _) => idle(Note::Finished),
+        (false, Some(until)) => {
+            Decision { stage: Vec::new(), wake: Wake::At(until), because: Trace(vec![Note::Finished]) }
+        }
+        (false, None) => Decision { stage, wake: Wake::Again, because: Trace(vec![Note::Finished]) },
+    }
+}
+
+fn report_unknown_mode(seen: &Observation<'_>) -> Decision {
+    let mut decision = idle(Note::UnknownMode);
+    if !seen.own.has_warned {
+        let event =
+            Event::warning("UnknownCompletionMode", "Skipped Job sync because completion mode is unknown");
+        decision.stage.push(Action::Emit(event));
+    }
+    decision
+}

@@ -1,0 +1,221 @@
+//! How many pods to add or end, which indexes, which victims.
+
+use jiff::Timestamp;
+use windlass_api::indexes::IndexSet;
+
+use crate::decision::{Action, CreationReason, NewPod, RemovalReason};
+use crate::job_facts::JobFacts;
+use crate::observation::Observation;
+use crate::pod_facts::{IndexFailures, PodFacts};
+use crate::tally::{Tally, counts};
+use crate::trace::{Note, Wait};
+use crate::track::pod_ref;
+use crate::verdict::Finish;
+
+/// What should happen to the pods themselves.
+#[derive(Debug, Default)]
+pub(crate) struct Fleet {
+    pub actions: Vec<Action>,
+    /// All active pods are being deleted because the Job ends: the end may be announced when they are.
+    pub is_winding_down: bool,
+    /// When more can be done.
+    pub wake: Option<Timestamp>,
+    pub notes: Vec<Note>,
+}
+
+/// Plans creations and deletions.
+pub(crate) fn plan(seen: &Observation<'_>, tally: &Tally<'_>, finish: Option<&Finish>) -> Fleet {
+    let job = seen.job;
+    let fleet = if finish.is_some() {
+        wind_down(seen)
+    } else if job.is_deleted {
+        Fleet::default()
+    } else if job.is_suspended {
+        remove(seen.pods.active().collect(), RemovalReason::Suspended)
+    } else {
+        scale(seen, tally)
+    };
+    fleet.held_back(seen)
+}
+
+impl Fleet {
+    fn waiting(until: Timestamp, why: Wait) -> Self {
+        Self { wake: Some(until), notes: vec![Note::Waiting { until, why }], ..Self::default() }
+    }
+
+    /// Leaves alone what failed a moment ago.
+    fn held_back(self, seen: &Observation<'_>) -> Self {
+        let kind = self.actions.first().map(Action::kind);
+        match kind.and_then(|kind| Some((kind, seen.own.held_until(kind, seen.now)?))) {
+            Some((kind, until)) => {
+                Self { is_winding_down: self.is_winding_down, ..Self::waiting(until, Wait::Api(kind)) }
+            }
+            None => self,
+        }
+    }
+}
+
+/// The Job ends: every active pod is deleted, all at once, and keeps its finalizer.
+fn wind_down(seen: &Observation<'_>) -> Fleet {
+    let actions: Vec<Action> = seen.pods.active().map(|pod| Action::Delete(pod_ref(pod))).collect();
+    let notes = if actions.is_empty() { Vec::new() } else { vec![Note::Deleting { count: actions.len() }] };
+    Fleet { is_winding_down: !actions.is_empty(), actions, notes, wake: None }
+}
+
+fn remove(victims: Vec<&PodFacts>, why: RemovalReason) -> Fleet {
+    if victims.is_empty() {
+        return Fleet::default();
+    }
+    let notes = vec![Note::Removing { count: victims.len(), why }];
+    let actions = victims.into_iter().map(|pod| Action::Remove(pod_ref(pod), why)).collect();
+    Fleet { actions, notes, ..Fleet::default() }
+}
+
+fn scale(seen: &Observation<'_>, tally: &Tally<'_>) -> Fleet {
+    let (job, totals) = (seen.job, tally.totals);
+    let want = match job.completions {
+        // A work queue that has a success is drained by the pods that are there.
+        None if tally.succeeded > 0 => totals.active,
+        None => job.parallelism,
+        Some(completions) => completions.saturating_sub(tally.succeeded).min(job.parallelism),
+    };
+    let surplus = totals.active.saturating_sub(want);
+    let victims = victims(seen, surplus as usize);
+    if !victims.actions.is_empty() {
+        return victims;
+    }
+    let occupied = totals.active + if job.only_replaces_failed() { totals.terminating } else { 0 };
+    let missing = want.saturating_sub(occupied) as usize;
+    if missing == 0 {
+        return Fleet::default();
+    }
+    if job.per_index.is_none()
+        && let (failures, Some(last)) = seen.pods.failures(job)
+    {
+        let until = seen.settings.backoff.due(failures, last);
+        if until > seen.now {
+            return Fleet::waiting(until, Wait::Backoff { failures, last });
+        }
+    }
+    let missing = missing.min(seen.settings.pods_per_stage_max);
+    if job.is_indexed() { create_indexes(seen, tally, missing) } else { create_any(seen, tally, missing) }
+}
+
+/// First those that an Indexed Job can't use, then as many as are too many, in the order of victims.
+fn victims(seen: &Observation<'_>, surplus: usize) -> Fleet {
+    let job = seen.job;
+    let max = seen.settings.pods_per_stage_max;
+    let misplaced = match job.completions.filter(|_| job.is_indexed()) {
+        Some(completions) => seen.pods.misplaced(completions),
+        None => Vec::new(),
+    };
+    if surplus <= misplaced.len() {
+        return remove(misplaced.into_iter().take(max).collect(), RemovalReason::Misplaced);
+    }
+    let mut rest: Vec<&PodFacts> =
+        seen.pods.active().filter(|pod| !misplaced.iter().any(|m| m.uid == pod.uid)).collect();
+    rest.sort_by(|a, b| a.victim_order().cmp(&b.victim_order()));
+    rest.truncate(surplus - misplaced.len());
+    remove(misplaced.into_iter().chain(rest).take(max).collect(), RemovalReason::Surplus)
+}
+
+/// Slow start: 1, 2, 4, 8, … as long as no creation fails.
+fn paced(seen: &Observation<'_>, missing: usize) -> usize {
+    missing.min(seen.own.created_in_a_row as usize + 1)
+}
+
+fn create_any(seen: &Observation<'_>, tally: &Tally<'_>, missing: usize) -> Fleet {
+    let mut attempt = 0;
+    let pods: Vec<NewPod> = (0..paced(seen, missing))
+        .map(|_| {
+            let this = seen.pods.next_attempt(None, attempt);
+            attempt = this + 1;
+            new_pod(seen.job, tally, None, this, None)
+        })
+        .collect();
+    creating(pods, missing)
+}
+
+fn create_indexes(seen: &Observation<'_>, tally: &Tally<'_>, missing: usize) -> Fleet {
+    let candidates = vacant(seen, tally, missing);
+    let mut ready = Vec::new();
+    let mut next: Option<(Timestamp, u32, u32)> = None;
+    for index in candidates {
+        match tally.retained.get(&index) {
+            None => ready.push((index, None)),
+            Some(last) => {
+                let failures = last.failures.total().saturating_add(1);
+                let due = seen.settings.backoff.due(failures, last.finished_at);
+                if due <= seen.now {
+                    ready.push((index, Some(*last)));
+                } else if next.is_none_or(|(soonest, ..)| due < soonest) {
+                    next = Some((due, index, failures));
+                }
+            }
+        }
+    }
+    let ready_count = ready.len();
+    ready.truncate(paced(seen, ready_count));
+    let pods: Vec<NewPod> = ready
+        .into_iter()
+        .map(|(index, last)| {
+            let from = last.map_or(0, |pod| pod.failures.total().saturating_add(1));
+            let attempt = seen.pods.next_attempt(Some(index), from);
+            let failures =
+                seen.job.per_index.map(|_| last.map_or_else(IndexFailures::default, failures_after));
+            new_pod(seen.job, tally, Some(index), attempt, failures)
+        })
+        .collect();
+    let mut fleet = creating(pods, ready_count);
+    if let Some((until, index, failures)) = next {
+        fleet.wake = Some(until);
+        fleet.notes.push(Note::Waiting { until, why: Wait::IndexBackoff { index, failures } });
+    }
+    fleet
+}
+
+/// The smallest indexes that need a pod. An index in back-off is among them, and holds its place in `parallelism`, as
+/// upstream.
+fn vacant(seen: &Observation<'_>, tally: &Tally<'_>, missing: usize) -> Vec<u32> {
+    let none = IndexSet::new();
+    let ending = if seen.job.only_replaces_failed() { seen.pods.ending() } else { &none };
+    let taken = [&tally.completed, seen.pods.busy(), ending, tally.failed_indexes.as_ref().unwrap_or(&none)];
+    let completions = seen.job.completions.unwrap_or(0);
+    IndexSet::absent_from_all(&taken).take_while(|index| *index < completions).take(missing).collect()
+}
+
+/// What the next pod of an index should know of the failures before it.
+fn failures_after(pod: &PodFacts) -> IndexFailures {
+    let IndexFailures { counted, ignored } = pod.failures;
+    if counts(pod) {
+        IndexFailures { counted: counted.saturating_add(1), ignored }
+    } else {
+        IndexFailures { counted, ignored: ignored.saturating_add(1) }
+    }
+}
+
+fn new_pod(
+    job: &JobFacts,
+    tally: &Tally<'_>,
+    index: Option<u32>,
+    attempt: u32,
+    failures: Option<IndexFailures>,
+) -> NewPod {
+    let reason = if tally.failed > 0 && job.replacement_policy_is_failed {
+        CreationReason::RecreateFailed
+    } else if tally.failed > 0 || tally.totals.terminating > 0 {
+        CreationReason::RecreateTerminatingOrFailed
+    } else {
+        CreationReason::New
+    };
+    let name = job.pod_names.name(index, attempt);
+    NewPod { name, prefix: job.pod_names.prefix(index), index, attempt, failures, reason }
+}
+
+fn creating(pods: Vec<NewPod>, wanted: usize) -> Fleet {
+    let notes = match pods.first() {
+        Some(first) => vec![Note::Creating { count: pods.len(), wanted, reason: first.reason }],
+        None => Vec::new(),
+    };
+    Fleet { actions: pods.into_iter().map(Action::Create).collect(), notes, ..Fleet::default() }
+}

@@ -1,0 +1,111 @@
+//! Everything a decision may look at.
+
+use jiff::{SignedDuration, Timestamp};
+use windlass_api::names;
+
+use crate::backoff::Backoff;
+use crate::decision::Kind;
+use crate::job_facts::JobFacts;
+use crate::roster::Roster;
+
+/// One Job at one instant, with our own acknowledged writes already folded in.
+#[derive(Clone, Copy, Debug)]
+pub struct Observation<'a> {
+    /// The only clock.
+    pub now: Timestamp,
+    /// The Job.
+    pub job: &'a JobFacts,
+    /// Its pods, and those it could adopt.
+    pub pods: &'a Roster,
+    /// What became of our own recent writes.
+    pub own: &'a OwnWrites,
+    /// How this controller is set up.
+    pub settings: &'a Settings,
+}
+
+/// How a controller is set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Which Jobs are ours.
+    pub manages: Manages,
+    /// Pod failure back-off.
+    pub backoff: Backoff,
+    /// How long to leave a kind of write alone after it failed.
+    pub api_retry: Backoff,
+    /// Stop recording finished pods when so many are on their way into the counters: their UIDs stand in the status,
+    /// which must stay well below the size limit of an object.
+    pub uncounted_max: usize,
+    /// Pods touched in one stage, so that a stage ends soon and new facts are heard.
+    pub pods_per_stage_max: usize,
+    /// A status write for nothing but `active`, `ready` and `terminating` comes no sooner than this after the last.
+    pub gauge_spacing: SignedDuration,
+}
+
+impl Default for Settings {
+    /// Kubernetes' own numbers, without its fixed delay of one second.
+    fn default() -> Self {
+        Self {
+            manages: Manages::Unclaimed,
+            backoff: Backoff::default(),
+            api_retry: Backoff { base: SignedDuration::from_secs(1), max: SignedDuration::from_secs(60) },
+            uncounted_max: 500,
+            pods_per_stage_max: 500,
+            gauge_spacing: SignedDuration::from_millis(100),
+        }
+    }
+}
+
+/// Which Jobs a controller manages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manages {
+    /// In place of the built-in controller: Jobs without `managedBy`, or with its name, and those that ask for us.
+    Unclaimed,
+    /// Beside the built-in controller: only Jobs that ask for us.
+    OptedIn,
+}
+
+impl Manages {
+    /// A Job with this `spec.managedBy` is ours.
+    pub fn includes(self, managed_by: Option<&str>) -> bool {
+        match managed_by {
+            Some(names::WINDLASS_CONTROLLER) => true,
+            None | Some(names::BUILT_IN_CONTROLLER) => self == Self::Unclaimed,
+            Some(_) => false,
+        }
+    }
+}
+
+/// What became of our own recent writes. Losing this costs a retry, never a count.
+#[derive(Clone, Debug, Default)]
+pub struct OwnWrites {
+    holds: [Hold; Kind::COUNT],
+    /// Pods created since the last failed creation: the next stage may create one more than that (1, 2, 4, 8, …).
+    pub created_in_a_row: u32,
+    /// When the status was last written.
+    pub status_written_at: Option<Timestamp>,
+    /// The unknown completion mode was reported.
+    pub has_warned: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Hold {
+    failures: u32,
+    until: Option<Timestamp>,
+}
+
+impl OwnWrites {
+    /// Until when this kind of write is left alone, because it failed before.
+    pub fn held_until(&self, kind: Kind, now: Timestamp) -> Option<Timestamp> {
+        self.holds[kind as usize].until.filter(|until| *until > now)
+    }
+
+    pub(crate) fn failed(&mut self, kind: Kind, now: Timestamp, retry: &Backoff) {
+        let hold = &mut self.holds[kind as usize];
+        hold.failures = hold.failures.saturating_add(1);
+        hold.until = Some(retry.due(hold.failures, now));
+    }
+
+    pub(crate) fn succeeded(&mut self, kind: Kind) {
+        self.holds[kind as usize] = Hold::default();
+    }
+}

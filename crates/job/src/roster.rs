@@ -1,0 +1,449 @@
+//! The pods of one Job, with the sums and orders a decision asks for, kept up to date one pod at a time.
+//!
+//! ```text
+//!   observe(pod) ──┐                       ┌── totals()     active, ready, terminating, restarts
+//!   forget(uid)  ──┼──> pods by UID ──────>├── held()       finalizer holders that are done or on their way out
+//!   fold(...)    ──┘    (one change)       ├── busy/ending  which indexes have a live, a dying pod
+//!                                          └── failures()   the last failures, for back-off
+//! ```
+//!
+//! A change costs a few tree operations, whatever the number of pods. Nothing here decides anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use jiff::{SignedDuration, Timestamp};
+use windlass_api::indexes::IndexSet;
+
+use crate::backoff::later;
+use crate::job_facts::JobFacts;
+use crate::pod_facts::{Claim, Phase, PodFacts};
+use crate::policy::failure::Action;
+use crate::uid::Uid;
+
+/// Failures further back than this can't lengthen a delay: 2^31 times any base is beyond any cap.
+const FAILURES_REMEMBERED: usize = 32;
+/// Attempts beyond this were not made by us: the number was read from somebody else's name.
+const ATTEMPT_MAX: u32 = 1 << 16;
+
+/// Sums over the pods of a Job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Neither finished nor being deleted.
+    pub active: u32,
+    /// Active and ready.
+    pub ready: u32,
+    /// Being deleted and not stopped.
+    pub terminating: u32,
+    /// Carrying the tracking finalizer.
+    pub held: u32,
+    /// Container restarts of running and pending pods.
+    pub restarts: u64,
+}
+
+/// The pods of one Job.
+#[derive(Clone, Debug, Default)]
+pub struct Roster {
+    pods: BTreeMap<Uid, Box<Entry>>,
+    totals: Totals,
+    /// Active pods.
+    active: BTreeSet<Uid>,
+    /// Finalizer holders that are finished or terminating, by index (those without one first).
+    held: BTreeSet<(Option<u32>, Uid)>,
+    /// Pods of ours whose labels do not match any more.
+    strays: BTreeSet<Uid>,
+    /// Pods of nobody whose labels match and that are not being deleted.
+    orphans: BTreeSet<Uid>,
+    /// Failed pods that a `FailJob` rule matches.
+    condemning: BTreeSet<Uid>,
+    /// All our pods that have an index.
+    placed: BTreeSet<(u32, Uid)>,
+    /// Active pods without an index.
+    unplaced: BTreeSet<Uid>,
+    /// Indexes with an active pod, with more than one, with a terminating one.
+    busy: IndexSet,
+    crowded: BTreeSet<u32>,
+    ending: IndexSet,
+    /// Pods in phase Failed, and terminating ones, by finish time.
+    failed: BTreeSet<(Timestamp, Uid)>,
+    terminating: BTreeSet<(Timestamp, Uid)>,
+    /// Finish times of failed pods that are gone, since the last success.
+    ghosts: Vec<Timestamp>,
+    last_success: Option<Timestamp>,
+    /// Attempts that were seen, also of pods that are gone: of a NonIndexed Job …
+    attempts: IndexSet,
+    /// … and the first free one of an index whose pods are gone.
+    spent_attempts: BTreeMap<u32, u32>,
+    /// Pods that are gone by our own doing; an older event must not bring them back.
+    gone: BTreeSet<Uid>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    facts: PodFacts,
+    /// Ended by us because it was not wanted: no failure, and no reason to wait.
+    is_discarded: bool,
+    /// Its finalizer was released by us after it was recorded.
+    is_accounted: bool,
+}
+
+impl Roster {
+    /// Takes a view of a pod, unless a newer one is known.
+    pub fn observe(&mut self, facts: PodFacts) {
+        if self.gone.contains(&facts.uid) {
+            return;
+        }
+        let entry = match self.pods.remove(&facts.uid) {
+            Some(old) if old.facts.revision > facts.revision => {
+                self.pods.insert(facts.uid.clone(), old);
+                return;
+            }
+            Some(mut old) => {
+                self.unlink(&old);
+                old.facts = facts;
+                old
+            }
+            None => Box::new(Entry { facts, is_discarded: false, is_accounted: false }),
+        };
+        self.note_attempt(&entry.facts);
+        self.link(&entry);
+        self.pods.insert(entry.facts.uid.clone(), entry);
+    }
+
+    /// The watch says that the pod is gone.
+    pub fn forget(&mut self, uid: &Uid) {
+        self.remove(uid);
+        self.gone.remove(uid);
+    }
+
+    /// We know that the pod is gone before the watch says so.
+    pub fn bury(&mut self, uid: &Uid) {
+        if self.remove(uid) {
+            self.gone.insert(uid.clone());
+        }
+    }
+
+    /// Changes what is known of a pod after our own write to it.
+    pub(crate) fn amend(&mut self, uid: &Uid, change: impl FnOnce(&mut PodFacts)) {
+        if let Some(mut entry) = self.pods.remove(uid) {
+            self.unlink(&entry);
+            change(&mut entry.facts);
+            self.link(&entry);
+            self.pods.insert(uid.clone(), entry);
+        }
+    }
+
+    /// The pod was recorded and its finalizer released: from now on it is in the counters.
+    pub(crate) fn mark_accounted(&mut self, uid: &Uid) {
+        if let Some(entry) = self.pods.get_mut(uid) {
+            entry.is_accounted = true;
+        }
+    }
+
+    /// The pod is ended because it was not wanted.
+    pub(crate) fn mark_discarded(&mut self, uid: &Uid) {
+        if let Some(entry) = self.pods.get_mut(uid) {
+            entry.is_discarded = true;
+        }
+    }
+
+    /// The name of this attempt is taken by somebody else.
+    pub(crate) fn mark_taken(&mut self, index: Option<u32>, attempt: u32) {
+        match index {
+            Some(index) => self.spend(index, attempt),
+            None => {
+                self.attempts.insert(attempt);
+            }
+        }
+    }
+
+    /// The facts of a pod.
+    pub fn get(&self, uid: &Uid) -> Option<&PodFacts> {
+        self.pods.get(uid).map(|entry| &entry.facts)
+    }
+
+    /// All pods, by UID.
+    pub fn iter(&self) -> impl Iterator<Item = &PodFacts> {
+        self.pods.values().map(|entry| &entry.facts)
+    }
+
+    /// How many pods are known.
+    pub fn len(&self) -> usize {
+        self.pods.len()
+    }
+
+    /// No pod is known.
+    pub fn is_empty(&self) -> bool {
+        self.pods.is_empty()
+    }
+
+    /// Sums over our pods.
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Active pods, by UID.
+    pub fn active(&self) -> impl Iterator<Item = &PodFacts> {
+        self.active.iter().map(|uid| self.known(uid))
+    }
+
+    /// Finished and terminating pods that hold the finalizer, by index.
+    pub fn held(&self) -> impl Iterator<Item = &PodFacts> {
+        self.held.iter().map(|(_, uid)| self.known(uid))
+    }
+
+    /// Active pods that hold the finalizer.
+    pub fn held_active(&self) -> impl Iterator<Item = &PodFacts> {
+        self.active().filter(|pod| pod.has_finalizer)
+    }
+
+    /// The pod still holds the finalizer.
+    pub fn holds(&self, uid: &Uid) -> bool {
+        self.get(uid).is_some_and(|pod| pod.claim == Claim::Ours && pod.has_finalizer)
+    }
+
+    /// Pods of ours whose labels do not match any more.
+    pub fn strays(&self) -> impl Iterator<Item = &PodFacts> {
+        self.strays.iter().map(|uid| self.known(uid))
+    }
+
+    /// Pods that could be adopted.
+    pub fn orphans(&self) -> impl Iterator<Item = &PodFacts> {
+        self.orphans.iter().map(|uid| self.known(uid))
+    }
+
+    /// The first failed pod that a `FailJob` rule matches.
+    pub fn condemning(&self) -> Option<&PodFacts> {
+        self.condemning.first().map(|uid| self.known(uid))
+    }
+
+    /// Indexes with an active pod.
+    pub fn busy(&self) -> &IndexSet {
+        &self.busy
+    }
+
+    /// Indexes with a terminating pod.
+    pub fn ending(&self) -> &IndexSet {
+        &self.ending
+    }
+
+    /// Our pods of an index.
+    pub fn at(&self, index: u32) -> impl Iterator<Item = &PodFacts> {
+        self.placed
+            .range((index, Uid::MIN)..)
+            .take_while(move |(at, _)| *at == index)
+            .map(|(_, uid)| self.known(uid))
+    }
+
+    /// Active pods that an Indexed Job of so many completions can't use: without an index, beyond the last one, and all
+    /// but the best of an index that has several.
+    pub fn misplaced(&self, completions: u32) -> Vec<&PodFacts> {
+        let beyond = self.placed.range((completions, Uid::MIN)..).map(|(_, uid)| self.known(uid));
+        let mut misplaced: Vec<&PodFacts> = self
+            .unplaced
+            .iter()
+            .map(|uid| self.known(uid))
+            .chain(beyond.filter(|pod| pod.is_active()))
+            .collect();
+        for index in self.crowded.range(..completions) {
+            let mut twins: Vec<&PodFacts> = self.at(*index).filter(|pod| pod.is_active()).collect();
+            twins.sort_by(|a, b| a.victim_order().cmp(&b.victim_order()));
+            twins.pop();
+            misplaced.extend(twins);
+        }
+        misplaced
+    }
+
+    /// How many failures there were after the last success, up to a number that no delay depends on, and when the last
+    /// of them finished. All from what pods say of themselves: a restart of ours forgets nothing that still exists.
+    pub fn failures(&self, job: &JobFacts) -> (u32, Option<Timestamp>) {
+        let since = self.last_success.map_or(Bound::Unbounded, |last| {
+            Bound::Included((later(last, SignedDuration::from_nanos(1)), Uid::MIN))
+        });
+        let counts = |uid: &Uid| {
+            let entry = &self.pods[uid];
+            let has_place = !job.is_indexed() || job.has_index(entry.facts.index);
+            !entry.is_discarded && has_place
+        };
+        let failed =
+            self.failed.range((since.clone(), Bound::Unbounded)).rev().filter(|(_, uid)| counts(uid));
+        let terminating = self.terminating.range((since, Bound::Unbounded)).rev().filter(|(_, uid)| {
+            let entry = &self.pods[uid];
+            !job.only_replaces_failed() && (entry.facts.has_finalizer || entry.is_accounted) && counts(uid)
+        });
+        let mut times: Vec<Timestamp> = failed
+            .take(FAILURES_REMEMBERED)
+            .chain(terminating.take(FAILURES_REMEMBERED))
+            .map(|(time, _)| *time)
+            .chain(self.ghosts.iter().copied())
+            .collect();
+        times.sort_unstable();
+        (u32::try_from(times.len()).unwrap_or(u32::MAX), times.last().copied())
+    }
+
+    /// The attempt that a new pod is, of `index` if the Job is Indexed: the first that was never seen.
+    pub fn next_attempt(&self, index: Option<u32>, from: u32) -> u32 {
+        let Some(index) = index else { return self.attempts.next_absent(from) };
+        let mut attempt = from.max(self.spent_attempts.get(&index).copied().unwrap_or(0));
+        while self.at(index).any(|pod| pod.attempt == Some(attempt)) {
+            attempt += 1;
+        }
+        attempt
+    }
+
+    fn known(&self, uid: &Uid) -> &PodFacts {
+        &self.pods[uid].facts
+    }
+
+    fn remove(&mut self, uid: &Uid) -> bool {
+        let Some(entry) = self.pods.remove(uid) else { return false };
+        self.unlink(&entry);
+        let pod = &entry.facts;
+        if let (Some(index), Some(attempt)) = (pod.index, pod.attempt) {
+            self.spend(index, attempt);
+        }
+        let has_failed = pod.phase == Phase::Failed || (pod.is_terminating() && entry.is_accounted);
+        if has_failed && !entry.is_discarded && pod.claim == Claim::Ours {
+            self.ghosts.push(pod.finished_at);
+            self.trim_ghosts();
+        }
+        true
+    }
+
+    fn spend(&mut self, index: u32, attempt: u32) {
+        if attempt < ATTEMPT_MAX {
+            let spent = self.spent_attempts.entry(index).or_default();
+            *spent = (*spent).max(attempt + 1);
+        }
+    }
+
+    fn note_attempt(&mut self, pod: &PodFacts) {
+        if let (None, Some(attempt)) = (pod.index, pod.attempt) {
+            self.attempts.insert(attempt);
+        }
+        if pod.phase == Phase::Succeeded && pod.claim == Claim::Ours {
+            self.last_success = self.last_success.max(Some(pod.finished_at));
+            self.trim_ghosts();
+        }
+    }
+
+    fn trim_ghosts(&mut self) {
+        if self.ghosts.is_empty() {
+            return;
+        }
+        let last = self.last_success;
+        self.ghosts.retain(|time| last.is_none_or(|last| *time > last));
+        self.ghosts.sort_unstable();
+        let surplus = self.ghosts.len().saturating_sub(FAILURES_REMEMBERED);
+        self.ghosts.drain(..surplus);
+    }
+
+    fn link(&mut self, entry: &Entry) {
+        let pod = &entry.facts;
+        match pod.claim {
+            Claim::Ours => self.link_ours(pod),
+            Claim::Stray => _ = self.strays.insert(pod.uid.clone()),
+            Claim::Orphan if !pod.is_deleted => _ = self.orphans.insert(pod.uid.clone()),
+            Claim::Orphan | Claim::Foreign => {}
+        }
+    }
+
+    fn unlink(&mut self, entry: &Entry) {
+        let pod = &entry.facts;
+        match pod.claim {
+            Claim::Ours => self.unlink_ours(pod),
+            Claim::Stray => _ = self.strays.remove(&pod.uid),
+            Claim::Orphan | Claim::Foreign => _ = self.orphans.remove(&pod.uid),
+        }
+    }
+
+    fn link_ours(&mut self, pod: &PodFacts) {
+        let uid = &pod.uid;
+        if pod.has_finalizer {
+            self.totals.held += 1;
+            if !pod.is_active() {
+                self.held.insert((pod.index, uid.clone()));
+            }
+        }
+        if matches!(pod.phase, Phase::Running | Phase::Pending) {
+            self.totals.restarts += u64::from(pod.restarts);
+        }
+        if let Some(index) = pod.index {
+            self.placed.insert((index, uid.clone()));
+        }
+        if pod.is_active() {
+            self.link_active(pod);
+        } else if pod.is_terminating() {
+            self.totals.terminating += 1;
+            self.terminating.insert((pod.finished_at, uid.clone()));
+            if let Some(index) = pod.index {
+                self.ending.insert(index);
+            }
+        } else if pod.phase == Phase::Failed {
+            self.failed.insert((pod.finished_at, uid.clone()));
+            if is_condemning(pod) {
+                self.condemning.insert(uid.clone());
+            }
+        }
+    }
+
+    fn link_active(&mut self, pod: &PodFacts) {
+        self.totals.active += 1;
+        self.totals.ready += u32::from(pod.is_ready);
+        self.active.insert(pod.uid.clone());
+        match pod.index {
+            None => _ = self.unplaced.insert(pod.uid.clone()),
+            Some(index) if !self.busy.insert(index) => _ = self.crowded.insert(index),
+            Some(_) => {}
+        }
+    }
+
+    fn unlink_ours(&mut self, pod: &PodFacts) {
+        let uid = &pod.uid;
+        if pod.has_finalizer {
+            self.totals.held -= 1;
+            if !pod.is_active() {
+                self.held.remove(&(pod.index, uid.clone()));
+            }
+        }
+        if matches!(pod.phase, Phase::Running | Phase::Pending) {
+            self.totals.restarts -= u64::from(pod.restarts);
+        }
+        if let Some(index) = pod.index {
+            self.placed.remove(&(index, uid.clone()));
+        }
+        if pod.is_active() {
+            self.unlink_active(pod);
+        } else if pod.is_terminating() {
+            self.totals.terminating -= 1;
+            self.terminating.remove(&(pod.finished_at, uid.clone()));
+            if let Some(index) = pod.index
+                && !self.at(index).any(PodFacts::is_terminating)
+            {
+                self.ending.remove(index);
+            }
+        } else if pod.phase == Phase::Failed {
+            self.failed.remove(&(pod.finished_at, uid.clone()));
+            self.condemning.remove(uid);
+        }
+    }
+
+    fn unlink_active(&mut self, pod: &PodFacts) {
+        self.totals.active -= 1;
+        self.totals.ready -= u32::from(pod.is_ready);
+        self.active.remove(&pod.uid);
+        let Some(index) = pod.index else {
+            self.unplaced.remove(&pod.uid);
+            return;
+        };
+        match self.at(index).filter(|other| other.is_active()).count() {
+            0 => _ = self.busy.remove(index),
+            1 => _ = self.crowded.remove(&index),
+            _ => {}
+        }
+    }
+}
+
+fn is_condemning(pod: &PodFacts) -> bool {
+    pod.rule.as_ref().is_some_and(|rule| rule.action == Action::FailJob)
+}

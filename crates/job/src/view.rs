@@ -1,0 +1,142 @@
+//! A Job and its pods as one controller knows them: what the watches said, with our own writes folded in.
+//!
+//! The answer to a write is as good as the watch event that follows it, and comes sooner. Folding it into the view at
+//! once replaces the expectations, with their five minutes, of the Go controller: there is nothing to wait for and
+//! nothing that expires. An older event that arrives late changes nothing, because revisions only grow.
+
+use jiff::Timestamp;
+
+use crate::decision::{Action, Kind};
+use crate::job_facts::{JobFacts, revision};
+use crate::observation::{Observation, OwnWrites, Settings};
+use crate::pod_facts::PodFacts;
+use crate::roster::Roster;
+use crate::uid::Uid;
+
+/// One Job as a controller knows it.
+#[derive(Clone, Debug)]
+pub struct JobView {
+    job: JobFacts,
+    pods: Roster,
+    own: OwnWrites,
+}
+
+/// What became of a write.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// Done, and this is the pod now.
+    Pod(Box<PodFacts>),
+    /// Done, and there is no pod any more; or there was none.
+    Gone,
+    /// The status was written, and the Job has this resource version now.
+    Written(String),
+    /// Done, and there is nothing to know about it.
+    Done,
+    /// The name of the new pod is somebody else's.
+    Taken,
+    /// Not done, or not known. It will be tried again after a while.
+    Failed,
+}
+
+impl JobView {
+    /// A Job that was just seen for the first time.
+    pub fn new(job: JobFacts) -> Self {
+        Self { job, pods: Roster::default(), own: OwnWrites::default() }
+    }
+
+    /// The Job.
+    pub fn job(&self) -> &JobFacts {
+        &self.job
+    }
+
+    /// Its pods.
+    pub fn pods(&self) -> &Roster {
+        &self.pods
+    }
+
+    /// A Job with this resource version would be news. Ask before reading a large status.
+    pub fn is_news(&self, resource_version: &str) -> bool {
+        revision(resource_version) > self.job.revision
+    }
+
+    /// The watch shows the Job.
+    pub fn observe_job(&mut self, job: JobFacts) {
+        if job.revision >= self.job.revision {
+            self.job = job;
+            self.own.succeeded(Kind::Status);
+        }
+    }
+
+    /// The watch shows a pod.
+    pub fn observe_pod(&mut self, pod: PodFacts) {
+        self.pods.observe(pod);
+    }
+
+    /// The watch says that a pod is gone.
+    pub fn forget_pod(&mut self, uid: &Uid) {
+        self.pods.forget(uid);
+    }
+
+    /// What a decision may look at.
+    pub fn observation<'a>(&'a self, now: Timestamp, settings: &'a Settings) -> Observation<'a> {
+        Observation { now, job: &self.job, pods: &self.pods, own: &self.own, settings }
+    }
+
+    /// Takes in what became of one of our writes.
+    pub fn fold(&mut self, action: &Action, outcome: Outcome, now: Timestamp, settings: &Settings) {
+        match outcome {
+            Outcome::Failed => return self.fold_failure(action, now, settings),
+            Outcome::Pod(_) | Outcome::Gone | Outcome::Written(_) | Outcome::Done | Outcome::Taken => {
+                self.own.succeeded(action.kind());
+            }
+        }
+        match action {
+            Action::Create(new) => match outcome {
+                Outcome::Pod(pod) => {
+                    self.own.created_in_a_row = self.own.created_in_a_row.saturating_add(1);
+                    self.pods.observe(*pod);
+                }
+                _ => self.pods.mark_taken(new.index, new.attempt),
+            },
+            Action::WriteStatus(write) => {
+                if let Outcome::Written(resource_version) = outcome {
+                    self.job.revision = revision(&resource_version);
+                    self.job.resource_version = resource_version;
+                    self.job.status = write.status.clone();
+                    self.job.index_texts_are_current = true;
+                    self.own.status_written_at = Some(now);
+                }
+            }
+            Action::Emit(_) => self.own.has_warned = true,
+            Action::Remove(pod, _) => {
+                self.pods.mark_discarded(&pod.uid);
+                self.fold_pod(&pod.uid, outcome);
+            }
+            Action::Release(pod) => {
+                self.pods.mark_accounted(&pod.uid);
+                self.pods.amend(&pod.uid, |facts| facts.has_finalizer = false);
+                self.fold_pod(&pod.uid, outcome);
+            }
+            Action::Delete(pod) => {
+                self.pods.amend(&pod.uid, |facts| facts.is_deleted = true);
+                self.fold_pod(&pod.uid, outcome);
+            }
+            Action::Adopt(pod) | Action::Disown(pod) => self.fold_pod(&pod.uid, outcome),
+        }
+    }
+
+    fn fold_pod(&mut self, uid: &Uid, outcome: Outcome) {
+        match outcome {
+            Outcome::Pod(pod) => self.pods.observe(*pod),
+            Outcome::Gone => self.pods.bury(uid),
+            Outcome::Written(_) | Outcome::Done | Outcome::Taken | Outcome::Failed => {}
+        }
+    }
+
+    fn fold_failure(&mut self, action: &Action, now: Timestamp, settings: &Settings) {
+        self.own.failed(action.kind(), now, &settings.api_retry);
+        if action.kind() == Kind::Create {
+            self.own.created_in_a_row = 0;
+        }
+    }
+}
