@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 /// How many indexes a chunk covers.
 pub(super) const BITS: u32 = 4096;
-const WORDS: usize = (BITS / 64) as usize;
+pub(super) const WORDS: usize = (BITS / 64) as usize;
 
 /// The members among the indexes `key * BITS ..= key * BITS + BITS - 1`.
 ///
-/// One form for one content: `words` is `None` exactly when all are there, and a set holds no chunk without members.
+/// One form for one content: `words` is `None` exactly when all are there, and a set holds no chunk without
+/// members.
 #[derive(Clone)]
 pub(super) struct Chunk {
     pub(super) key: u32,
@@ -17,12 +18,18 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
+    /// The chunk with these members, if there are any.
+    pub(super) fn new(key: u32, words: [u64; WORDS]) -> Option<Self> {
+        let count = ones(&words);
+        let words = (count < BITS).then(|| Arc::new(words));
+        (count > 0).then_some(Self { key, count, words })
+    }
+
     /// The chunk with the members `low..=high`, counted within it.
     pub(super) fn run(key: u32, low: u32, high: u32) -> Self {
-        let words = std::array::from_fn(|i| mask(i, low, high));
-        let mut chunk = Self { key, count: 0, words: None };
-        chunk.store(words, high - low + 1);
-        chunk
+        let count = high - low + 1;
+        let words = (count < BITS).then(|| Arc::new(std::array::from_fn(|i| mask(i, low, high))));
+        Self { key, count, words }
     }
 
     /// The index of this chunk's bit 0.
@@ -56,11 +63,6 @@ impl Chunk {
         self.count -= 1;
         let words = self.words.get_or_insert_with(|| Arc::new([u64::MAX; WORDS]));
         Arc::make_mut(words)[(bit / 64) as usize] &= !(1 << (bit % 64));
-    }
-
-    /// Adds `low..=high`.
-    pub(super) fn insert_run(&mut self, low: u32, high: u32) {
-        self.change(|i, word| word | mask(i, low, high));
     }
 
     /// Keeps only what lies below `bit`, which is not 0.
@@ -130,11 +132,11 @@ impl Chunk {
         self.words.as_ref().map_or(u64::MAX, |words| words[i])
     }
 
-    /// Replaces each word by `f` of it. `f` only adds or only takes away, so an equal count means nothing changed
-    /// and the bitmap stays shared.
+    /// Replaces each word by `f` of it. `f` only adds or only takes away, so an equal count means nothing
+    /// changed and the bitmap stays shared.
     fn change(&mut self, f: impl Fn(usize, u64) -> u64) {
         let words: [u64; WORDS] = std::array::from_fn(|i| f(i, self.word(i)));
-        let count = words.iter().map(|word| word.count_ones()).sum();
+        let count = ones(&words);
         if count != self.count {
             self.store(words, count);
         }
@@ -152,8 +154,12 @@ impl Chunk {
     }
 }
 
+fn ones(words: &[u64; WORDS]) -> u32 {
+    words.iter().map(|word| word.count_ones()).sum()
+}
+
 /// The bits of `low..=high` that lie in word `i`.
-fn mask(i: usize, low: u32, high: u32) -> u64 {
+pub(super) fn mask(i: usize, low: u32, high: u32) -> u64 {
     let base = i as u32 * 64;
     if high < base || low > base + 63 {
         return 0;

@@ -1,9 +1,9 @@
-//! The text form of index sets (`1,3-5,7`): printing, the controller's lenient and the API server's strict
-//! parser.
+//! The text form of index sets (`1,3-5,7`): printing, and the lenient and the strict parser.
 
 use std::fmt;
 
 use super::IndexSet;
+use super::builder::Builder;
 
 /// Why the strict parser refuses a text; the texts are those of the API server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,45 +34,38 @@ impl IndexSet {
     /// Reads what a controller stored: pieces that are no numbers are skipped, and whatever lies at or above
     /// `completions` is dropped, which is how a scaled-down Job forgets indexes.
     pub fn parse_lenient(text: &str, completions: i32) -> Self {
-        let mut set = Self::new();
-        for piece in text.split(',') {
-            let mut limits = piece.split('-');
+        let mut builder = Builder::default();
+        for piece in pieces(text) {
+            let mut limits = piece.split(|&byte| byte == b'-');
             let Some(first) = limits.next().and_then(number) else { continue };
             let Some(first) = below(first, completions) else { break };
-            match limits.next().map(number) {
-                None => {
-                    set.insert(first);
-                }
-                Some(None) => {}
-                Some(Some(last)) => {
-                    set.insert_range(first..=below(last, completions).unwrap_or(completions as u32 - 1));
-                }
-            }
+            let last = match limits.next().map(number) {
+                None => first,
+                Some(None) => continue,
+                Some(Some(last)) => below(last, completions).unwrap_or(completions as u32 - 1),
+            };
+            builder.push(first, last);
         }
-        set
+        builder.finish()
     }
 
     /// Reads what a user wrote: every piece must be a number or an interval below `completions`, in
     /// increasing order. Adjacent intervals need not be merged. The empty text is the empty set.
     pub fn parse_strict(text: &str, completions: i32) -> Result<Self, ParseError> {
-        let mut set = Self::new();
         if text.is_empty() {
-            return Ok(set);
+            return Ok(Self::new());
         }
+        let mut builder = Builder::default();
         let mut previous = None;
-        for piece in text.split(',') {
+        for piece in pieces(text) {
             let (first, last) = interval(piece, completions)?;
             if let Some(previous) = previous.filter(|&previous| previous >= first) {
                 return Err(ParseError::NotIncreasing { previous, current: first });
             }
-            if first == last {
-                set.insert(first);
-            } else {
-                set.insert_range(first..=last);
-            }
+            builder.push(first, last);
             previous = Some(last);
         }
-        Ok(set)
+        Ok(builder.finish())
     }
 }
 
@@ -95,25 +88,34 @@ impl fmt::Display for IndexSet {
     }
 }
 
-fn interval(piece: &str, completions: i32) -> Result<(u32, u32), ParseError> {
-    let Some((first, last)) = piece.split_once('-') else {
+fn pieces(text: &str) -> impl Iterator<Item = &[u8]> {
+    text.as_bytes().split(|&byte| byte == b',')
+}
+
+/// A piece of a text that was cut at ASCII characters only.
+fn owned(piece: &[u8]) -> String {
+    String::from_utf8_lossy(piece).into_owned()
+}
+
+fn interval(piece: &[u8], completions: i32) -> Result<(u32, u32), ParseError> {
+    let Some(at) = piece.iter().position(|&byte| byte == b'-') else {
         let index = limit(piece, completions)?;
         return Ok((index, index));
     };
-    if last.contains('-') {
-        return Err(ParseError::TooManyParts(piece.to_owned()));
+    if piece[at + 1..].contains(&b'-') {
+        return Err(ParseError::TooManyParts(owned(piece)));
     }
-    let previous = limit(first, completions)?;
-    let current = limit(last, completions)?;
+    let previous = limit(&piece[..at], completions)?;
+    let current = limit(&piece[at + 1..], completions)?;
     if previous >= current {
         return Err(ParseError::NotIncreasing { previous, current });
     }
     Ok((previous, current))
 }
 
-fn limit(text: &str, completions: i32) -> Result<u32, ParseError> {
-    let number = number(text).ok_or_else(|| ParseError::NotANumber(text.to_owned()))?;
-    below(number, completions).ok_or_else(|| ParseError::TooLarge(text.to_owned()))
+fn limit(text: &[u8], completions: i32) -> Result<u32, ParseError> {
+    let number = number(text).ok_or_else(|| ParseError::NotANumber(owned(text)))?;
+    below(number, completions).ok_or_else(|| ParseError::TooLarge(owned(text)))
 }
 
 /// `number` as an index, if it is one of a Job with so many completions.
@@ -122,9 +124,8 @@ fn below(number: i64, completions: i32) -> Option<u32> {
 }
 
 /// A decimal number of at most 64 bits, as Go's `Atoi` reads one that has no `-`: a leading `+` is fine.
-fn number(text: &str) -> Option<i64> {
-    let digits = text.as_bytes();
-    let digits = digits.strip_prefix(b"+").unwrap_or(digits);
+fn number(text: &[u8]) -> Option<i64> {
+    let digits = text.strip_prefix(b"+").unwrap_or(text);
     if digits.is_empty() {
         return None;
     }
