@@ -1,3 +1,60 @@
 //! Project chores, run as `cargo xtask <task>`.
 
-fn main() {}
+mod check;
+mod coverage;
+mod purity;
+mod tools;
+
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+
+const HELP: &str = "\
+Usage: cargo xtask <task>
+
+Tasks:
+  test       everything that must hold: formatting, lints, dependencies, all tests, coverage
+  check      the quick part of it: formatting, lints, purity of the core
+  coverage   line coverage of crates/api and crates/job, and the bars they must reach
+  bench      the benchmarks of bench/, and the bars they must reach";
+
+fn main() -> ExitCode {
+    let task = std::env::args().nth(1).unwrap_or_default();
+    let result = match task.as_str() {
+        "test" => test(),
+        "check" => check::all(),
+        "coverage" => coverage::measure(),
+        "bench" => run("cargo", &["bench", "--package", "windlass-bench"]),
+        _ => {
+            eprintln!("{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask {task}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The one test command: installs what it needs and runs everything.
+fn test() -> Result<()> {
+    check::all()?;
+    check::dependencies()?;
+    // The end-to-end tests run the real command; it must be the one of this checkout.
+    run("cargo", &["test", "--workspace", "--all-targets"])?;
+    run("cargo", &["test", "--workspace", "--doc"])?;
+    coverage::measure()
+}
+
+/// Runs a command with its output shown.
+fn run(program: &str, args: &[&str]) -> Result<()> {
+    eprintln!("+ {program} {}", args.join(" "));
+    let status = Command::new(program).args(args).status().with_context(|| format!("start {program}"))?;
+    if !status.success() {
+        bail!("{program} {} failed: {status}", args.join(" "));
+    }
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! The pure crates depend on nothing that touches the world, and never ask a clock.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// The crates whose decisions are functions of their arguments.
+const PURE: [&str; 2] = ["api", "job"];
+
+/// What they may depend on directly: types, serialisation, times as values, error derives.
+const ALLOWED: [&str; 6] = ["jiff", "k8s-openapi", "serde", "serde_json", "thiserror", "windlass-api"];
+
+/// What must not stand in their sources: clocks, I/O, threads, randomness, and hash maps, whose order differs from run
+/// to run.
+const BANNED: [&str; 17] = [
+    "std::fs",
+    "std::net",
+    "std::io",
+    "std::thread",
+    "std::process",
+    "std::env",
+    "SystemTime",
+    "Instant",
+    "Timestamp::now",
+    "Zoned::now",
+    "HashMap",
+    "HashSet",
+    "println!",
+    "print!",
+    "rand::",
+    "tokio",
+    "static mut",
+];
+
+/// Fails when a pure crate gained a dependency, a clock or I/O.
+pub fn check() -> Result<()> {
+    let mut faults = Vec::new();
+    for name in PURE {
+        faults.extend(dependencies(name)?.into_iter().map(|dep| format!("crates/{name} depends on {dep}")));
+        for file in sources(&root().join("crates").join(name).join("src"))? {
+            let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+            faults.extend(banned(&text).into_iter().map(|what| format!("{} uses {what}", file.display())));
+        }
+    }
+    if faults.is_empty() { Ok(()) } else { bail!("the core is not pure:\n  {}", faults.join("\n  ")) }
+}
+
+/// The checkout that this program was built from.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Direct dependencies that are not on the allow-list. Tests may use more.
+fn dependencies(name: &str) -> Result<Vec<String>> {
+    let args = ["metadata", "--no-deps", "--format-version", "1"];
+    let out = Command::new("cargo").args(args).current_dir(root()).output().context("run cargo metadata")?;
+    let metadata: serde_json::Value = serde_json::from_slice(&out.stdout).context("parse cargo metadata")?;
+    let wanted = format!("windlass-{name}");
+    let packages = metadata["packages"].as_array().context("cargo metadata lists no packages")?;
+    let package = packages.iter().find(|p| p["name"] == wanted.as_str());
+    let package = package.with_context(|| format!("there is no package {wanted}"))?;
+    let allowed = BTreeSet::from(ALLOWED);
+    let dependencies = package["dependencies"].as_array().into_iter().flatten();
+    Ok(dependencies
+        .filter(|dep| dep["kind"] != "dev")
+        .filter_map(|dep| dep["name"].as_str())
+        .filter(|dep| !allowed.contains(dep))
+        .map(str::to_owned)
+        .collect())
+}
+
+fn sources(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(root).with_context(|| format!("list {}", root.display()))? {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.extend(sources(&path)?);
+        } else if path.extension().is_some_and(|ext| ext == "rs") {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+/// Banned words in the code, comments aside.
+fn banned(text: &str) -> Vec<String> {
+    let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+    let mut found: Vec<String> = code
+        .enumerate()
+        .flat_map(|(at, line)| {
+            BANNED.iter().filter(move |word| line.contains(**word)).map(move |word| (at, word))
+        })
+        .map(|(at, word)| format!("{word} in line {}", at + 1))
+        .collect();
+    found.dedup();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_io_or_a_hash_map_is_found_and_a_comment_is_not() {
+        assert_eq!(banned("fn f() {\n    let t = Timestamp::now();\n}"), ["Timestamp::now in line 2"]);
+        assert_eq!(banned("use std::collections::HashMap;"), ["HashMap in line 1"]);
+        assert_eq!(banned("use std::fs;"), ["std::fs in line 1"]);
+        assert!(banned("// Timestamp::now would be a clock").is_empty());
+        assert!(banned("let t = Timestamp::UNIX_EPOCH;").is_empty());
+    }
+
+    #[test]
+    fn a_crate_with_more_dependencies_is_found() {
+        assert!(dependencies("node").expect("cargo metadata works").contains(&"tokio".to_owned()));
+    }
+
+    #[test]
+    fn the_core_is_pure() {
+        check().expect("the core is pure");
+    }
+}

@@ -1,0 +1,23 @@
+//! Tools that the tests need and that a new machine does not have.
+
+use std::process::{Command, Stdio};
+
+use anyhow::Result;
+
+use crate::run;
+
+/// Installs a cargo subcommand, unless it is there in this version.
+pub fn install(name: &str, version: &str) -> Result<()> {
+    let subcommand = name.trim_start_matches("cargo-");
+    let found = Command::new("cargo").args([subcommand, "--version"]).stderr(Stdio::null()).output();
+    if found.is_ok_and(|out| String::from_utf8_lossy(&out.stdout).contains(version)) {
+        return Ok(());
+    }
+    run("cargo", &["install", name, "--locked", "--version", version])
+}
+
+/// A program is on the PATH.
+pub fn is_present(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    found.is_ok_and(|status| status.success())
+}
