@@ -1,0 +1,505 @@
+//! What to do next with one pod: which containers to start, to hold back, to ask to stop and to kill.
+//!
+//! ```text
+//!   init containers in order ─► main containers together ─► sidecars stop ─► over
+//!          │ fails for good            │ deleted, deadline, shutdown        ▲
+//!          └───────────────────────────┴──────── ending: TERM, grace, KILL ─┘
+//! ```
+//!
+//! An ending goes one way: nothing is started any more, and the pod is over when nothing runs.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::backoff::{Limits, add, go_text};
+use crate::container::{End, Kind, Plan, Record, State, Waiting};
+
+/// The least time between SIGTERM and SIGKILL, whatever the grace period (upstream: minimumGracePeriodInSeconds).
+pub const GRACE_MIN: Duration = Duration::from_secs(2);
+
+/// Why a pod is being ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The main containers are done, or an init container has failed for good: only sidecars are left.
+    Done,
+    /// `spec.activeDeadlineSeconds` has passed.
+    DeadlineExceeded,
+    /// Somebody deleted the pod, or wrote a terminal phase over our head.
+    Deleted,
+    /// This node shuts down.
+    Shutdown,
+}
+
+/// A pod that is being ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// Why; the first cause stays.
+    pub cause: Cause,
+    /// When patience runs out.
+    pub kill_at: Timestamp,
+}
+
+impl Ending {
+    /// An ending that begins now.
+    pub fn new(cause: Cause, now: Timestamp, grace: Duration) -> Self {
+        Self { cause, kill_at: add(now, grace) }
+    }
+
+    /// A second request: it can only shorten the grace period.
+    pub fn hasten(&mut self, now: Timestamp, grace: Duration) {
+        self.kill_at = self.kill_at.min(add(now, grace));
+    }
+}
+
+/// Everything that the next step depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Pod<'a> {
+    /// What the containers should do.
+    pub plans: &'a [Plan],
+    /// What they have done; in the same order.
+    pub records: &'a [Record],
+    /// Set while the pod is being ended.
+    pub ending: Option<&'a Ending>,
+    /// When the pod has been active for too long.
+    pub deadline: Option<Timestamp>,
+    /// Delays between restarts.
+    pub limits: &'a Limits,
+    /// `name_namespace(uid)`, for messages.
+    pub title: &'a str,
+}
+
+/// What to do now. Containers are named by their place in the plans.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Step {
+    /// Start these.
+    pub start: Vec<usize>,
+    /// Write down that these wait for their next start.
+    pub hold: Vec<(usize, Waiting)>,
+    /// Send these SIGTERM.
+    pub term: Vec<usize>,
+    /// Send these SIGKILL.
+    pub kill: Vec<usize>,
+    /// Begin to end the pod for this reason, then ask again.
+    pub end: Option<Cause>,
+    /// Nothing runs and nothing will: report the end.
+    pub is_over: bool,
+    /// Ask again at this time, if nothing happens before.
+    pub wake_at: Option<Timestamp>,
+}
+
+impl Step {
+    fn wake(&mut self, at: Timestamp) {
+        self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+    }
+}
+
+/// The next step of a pod.
+pub fn next(pod: &Pod<'_>, now: Timestamp) -> Step {
+    match pod.ending {
+        Some(ending) => next_of_ending(pod, ending, now),
+        None => next_of_running(pod, now),
+    }
+}
+
+fn next_of_running(pod: &Pod<'_>, now: Timestamp) -> Step {
+    let mut step = Step::default();
+    if is_done(pod) {
+        step.is_over = !pod.records.iter().any(Record::may_run);
+        step.end = (!step.is_over).then_some(Cause::Done);
+        return step;
+    }
+    if let Some(deadline) = pod.deadline {
+        if now >= deadline {
+            step.end = Some(Cause::DeadlineExceeded);
+            return step;
+        }
+        step.wake(deadline);
+    }
+    // A container that main containers still wait for holds back those behind it.
+    for (place, plan) in pod.plans.iter().enumerate() {
+        start_or_hold(pod, place, now, &mut step);
+        let is_passed = match plan.kind {
+            Kind::Init => pod.records[place].newest_end().is_some_and(|end| end.exit_code == 0),
+            Kind::Sidecar => pod.records[place].has_started(),
+            Kind::Main => true,
+        };
+        if !is_passed && !any_main_started(pod) {
+            break;
+        }
+    }
+    step
+}
+
+/// Whether no main container runs or will be started.
+fn is_done(pod: &Pod<'_>) -> bool {
+    let ended_for_good = |plan: &Plan, record: &Record| matches!(&record.state, State::Terminated(end) if !plan.restarts(end.exit_code));
+    let mut containers = pod.plans.iter().zip(pod.records);
+    let is_init_lost = containers.clone().any(|(plan, record)| {
+        plan.kind == Kind::Init
+            && ended_for_good(plan, record)
+            && record.newest_end().is_some_and(|end| end.exit_code != 0)
+    });
+    is_init_lost || containers.all(|(plan, record)| plan.kind != Kind::Main || ended_for_good(plan, record))
+}
+
+fn any_main_started(pod: &Pod<'_>) -> bool {
+    pod.plans.iter().zip(pod.records).any(|(plan, record)| plan.kind == Kind::Main && record.has_started())
+}
+
+/// Starts a container whose time has come, or says what it waits for.
+fn start_or_hold(pod: &Pod<'_>, place: usize, now: Timestamp, step: &mut Step) {
+    let (plan, record) = (&pod.plans[place], &pod.records[place]);
+    let due = match &record.state {
+        State::Starting | State::Running { .. } => return,
+        State::Terminated(end) if !plan.restarts(end.exit_code) => return,
+        State::Terminated(end) => {
+            let (due, delay) = record.backoff.due(end.finished_at, pod.limits);
+            if now < due {
+                step.hold.push((place, crash_loop(plan, pod.title, delay, due)));
+            }
+            Some(due)
+        }
+        State::Waiting(Waiting { reason: None, .. }) => Some(now),
+        State::Waiting(Waiting { retry_at, .. }) => *retry_at,
+    };
+    match due {
+        Some(due) if due <= now => step.start.push(place),
+        Some(due) => step.wake(due),
+        None => {}
+    }
+}
+
+fn crash_loop(plan: &Plan, title: &str, delay: Duration, due: Timestamp) -> Waiting {
+    Waiting {
+        reason: Some("CrashLoopBackOff"),
+        message: format!("back-off {} restarting failed container={} pod={title}", go_text(delay), plan.name),
+        retry_at: Some(due),
+    }
+}
+
+fn next_of_ending(pod: &Pod<'_>, ending: &Ending, now: Timestamp) -> Step {
+    let mut step = Step { is_over: !pod.records.iter().any(Record::may_run), ..Step::default() };
+    for (place, (plan, record)) in pod.plans.iter().zip(pod.records).enumerate() {
+        if !record.may_run() {
+            continue;
+        }
+        let Some(term_sent_at) = record.term_sent_at else {
+            let is_turn = plan.kind != Kind::Sidecar || is_sidecars_turn(pod, place);
+            if is_turn || now >= ending.kill_at {
+                step.term.push(place);
+                step.wake(kill_time(ending, now));
+            } else {
+                step.wake(ending.kill_at);
+            }
+            continue;
+        };
+        let kill_at = kill_time(ending, term_sent_at);
+        match record.is_kill_sent {
+            true => {}
+            false if now >= kill_at => step.kill.push(place),
+            false => step.wake(kill_at),
+        }
+    }
+    step
+}
+
+fn kill_time(ending: &Ending, term_sent_at: Timestamp) -> Timestamp {
+    ending.kill_at.max(add(term_sent_at, GRACE_MIN))
+}
+
+/// A sidecar stops after all main containers and all sidecars declared after it.
+fn is_sidecars_turn(pod: &Pod<'_>, place: usize) -> bool {
+    let mut others = pod.plans.iter().zip(pod.records).enumerate();
+    !others.any(|(other, (plan, record))| {
+        let is_before = plan.kind == Kind::Main || (plan.kind == Kind::Sidecar && other > place);
+        is_before && record.may_run()
+    })
+}
+
+/// Writes a start into the record, and returns the number of this run, from 0.
+pub fn started(record: &mut Record, now: Timestamp, limits: &Limits) -> i32 {
+    if let State::Terminated(end) = &record.state {
+        record.last = Some(end.clone());
+    }
+    if let Some(end) = &record.last {
+        record.restart_count += 1;
+        record.backoff.restarted(end.finished_at, now, limits);
+    }
+    record.state = State::Starting;
+    record.term_sent_at = None;
+    record.is_kill_sent = false;
+    record.restart_count
+}
+
+/// Writes down that a container waits.
+pub fn held(record: &mut Record, waiting: Waiting) {
+    if let State::Terminated(end) = &record.state {
+        record.last = Some(end.clone());
+    }
+    record.state = State::Waiting(waiting);
+}
+
+/// Gives every container of a pod that is over its last state (upstream: TerminatePod).
+///
+/// A container that waited for a restart shows its last end. One that should have run and never did is
+/// reported as not found: all main containers once the init containers were done, else the init containers up to the
+/// last that was started.
+pub fn conclude(plans: &[Plan], records: &mut [Record], now: Timestamp) {
+    for record in records.iter_mut() {
+        if matches!(record.state, State::Waiting(_))
+            && let Some(end) = record.last.take()
+        {
+            record.state = State::Terminated(end);
+        }
+    }
+    let is_init = |place: &usize| plans[*place].kind != Kind::Main;
+    let inits: Vec<usize> = (0..plans.len()).filter(is_init).collect();
+    let last_started = inits.iter().rposition(|place| records[*place].has_started()).unwrap_or(0);
+    let inits_are_done = inits.last().is_none_or(|last| match plans[*last].kind {
+        Kind::Init => records[*last].newest_end().is_some_and(|end| end.exit_code == 0),
+        Kind::Sidecar | Kind::Main => records[*last].has_started(),
+    });
+    let message = "The container could not be located when the pod was terminated";
+    for (place, record) in records.iter_mut().enumerate() {
+        let should_have_run = match plans[place].kind {
+            Kind::Main => inits_are_done,
+            Kind::Init | Kind::Sidecar => place <= last_started,
+        };
+        if should_have_run && !matches!(record.state, State::Terminated(_)) {
+            record.state = State::Terminated(End::unknown(now, message));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::container::RestartPolicy::{self, Always, Never, OnFailure};
+    use crate::container::fixtures::{at, ended, plan, running, waiting};
+
+    fn step(
+        policy: RestartPolicy,
+        containers: &[(Kind, Record)],
+        ending: Option<Ending>,
+        deadline: Option<i64>,
+        now: i64,
+    ) -> Step {
+        let names = ["a", "b", "c", "d"];
+        let plans: Vec<Plan> = containers
+            .iter()
+            .zip(names)
+            .map(|((kind, _), name)| plan(name, *kind, if *kind == Kind::Sidecar { Always } else { policy }))
+            .collect();
+        let records: Vec<Record> = containers.iter().map(|(_, record)| record.clone()).collect();
+        let pod = Pod {
+            plans: &plans,
+            records: &records,
+            ending: ending.as_ref(),
+            deadline: deadline.map(at),
+            limits: &Limits::default(),
+            title: "p_ns(u)",
+        };
+        next(&pod, at(now))
+    }
+
+    fn starts(places: &[usize]) -> Step {
+        Step { start: places.to_vec(), ..Step::default() }
+    }
+
+    #[test]
+    fn containers_start_in_their_order() {
+        use Kind::{Init, Main, Sidecar};
+        for (containers, want) in [
+            (vec![(Main, waiting()), (Main, waiting())], starts(&[0, 1])),
+            (vec![(Init, waiting()), (Init, waiting()), (Main, waiting())], starts(&[0])),
+            (vec![(Init, running()), (Init, waiting()), (Main, waiting())], starts(&[])),
+            (vec![(Init, ended(0)), (Init, waiting()), (Main, waiting())], starts(&[1])),
+            (vec![(Init, ended(0)), (Init, ended(0)), (Main, waiting())], starts(&[2])),
+            (vec![(Sidecar, waiting()), (Init, waiting()), (Main, waiting())], starts(&[0])),
+            (vec![(Sidecar, running()), (Init, waiting()), (Main, waiting())], starts(&[1])),
+            (vec![(Sidecar, running()), (Init, ended(0)), (Main, waiting())], starts(&[2])),
+            // A sidecar that ended is started again; the init container behind it had its turn.
+            (vec![(Sidecar, ended(1)), (Init, running()), (Main, waiting())], starts(&[0])),
+            (vec![(Sidecar, ended(0)), (Main, running())], starts(&[0])),
+        ] {
+            assert_eq!(step(Never, &containers, None, None, 20), want, "{containers:?}");
+        }
+    }
+
+    #[test]
+    fn the_pod_is_over_when_its_work_is_done_and_sidecars_are_stopped_first() {
+        use Kind::{Init, Main, Sidecar};
+        let over = Step { is_over: true, ..Step::default() };
+        let end = Step { end: Some(Cause::Done), ..Step::default() };
+        for (containers, want) in [
+            (vec![(Main, ended(0))], &over),
+            (vec![(Main, ended(1)), (Main, ended(0))], &over),
+            (vec![(Main, ended(1)), (Main, running())], &Step::default()),
+            (vec![(Init, ended(1)), (Main, waiting())], &over),
+            (vec![(Sidecar, running()), (Main, ended(0))], &end),
+            (vec![(Sidecar, running()), (Init, ended(3)), (Main, waiting())], &end),
+            (vec![(Sidecar, ended(0)), (Main, ended(0))], &over),
+        ] {
+            assert_eq!(step(Never, &containers, None, None, 20), *want, "{containers:?}");
+        }
+    }
+
+    #[test]
+    fn a_failed_container_restarts_at_once_and_then_after_a_back_off() {
+        let mut record = ended(1);
+        let main = |record: &Record| [(Kind::Main, record.clone())];
+        assert_eq!(step(OnFailure, &main(&record), None, None, 10), starts(&[0]));
+        assert_eq!(started(&mut record, at(10), &Limits::default()), 1);
+        record.state = State::Terminated(crate::container::fixtures::end(1, 11));
+        let held_back = step(OnFailure, &main(&record), None, None, 12);
+        let waiting = Waiting {
+            reason: Some("CrashLoopBackOff"),
+            message: "back-off 10s restarting failed container=a pod=p_ns(u)".into(),
+            retry_at: Some(at(21)),
+        };
+        assert_eq!(
+            held_back,
+            Step { hold: vec![(0, waiting.clone())], wake_at: Some(at(21)), ..Step::default() }
+        );
+        held(&mut record, waiting);
+        assert_eq!(record.restart_count, 1);
+        let still = step(OnFailure, &main(&record), None, None, 20);
+        assert_eq!(still, Step { wake_at: Some(at(21)), ..Step::default() });
+        assert_eq!(step(OnFailure, &main(&record), None, None, 21), starts(&[0]));
+        assert_eq!(started(&mut record, at(21), &Limits::default()), 2);
+        assert_eq!(record.last.as_ref().map(|end| end.finished_at), Some(at(11)));
+    }
+
+    #[test]
+    fn a_container_that_cannot_be_made_waits_for_its_retry_or_for_ever() {
+        let stuck = |retry_at| {
+            let waiting = Waiting { reason: Some("CreateContainerError"), message: "m".into(), retry_at };
+            [(Kind::Main, Record { state: State::Waiting(waiting), ..Record::default() })]
+        };
+        assert_eq!(step(Never, &stuck(None), None, None, 20), Step::default());
+        let later = Step { wake_at: Some(at(30)), ..Step::default() };
+        assert_eq!(step(Never, &stuck(Some(at(30))), None, None, 20), later);
+        assert_eq!(step(Never, &stuck(Some(at(30))), None, None, 30), starts(&[0]));
+    }
+
+    #[test]
+    fn the_deadline_ends_the_pod() {
+        let main = [(Kind::Main, running())];
+        let before = Step { wake_at: Some(at(30)), ..Step::default() };
+        assert_eq!(step(Never, &main, None, Some(30), 29), before);
+        let after = Step { end: Some(Cause::DeadlineExceeded), ..Step::default() };
+        assert_eq!(step(Never, &main, None, Some(30), 30), after);
+    }
+
+    fn termed(second: i64) -> Record {
+        Record { term_sent_at: Some(at(second)), ..running() }
+    }
+
+    #[test]
+    fn an_ending_asks_waits_and_kills_and_starts_nothing() {
+        use Kind::{Init, Main};
+        let ending = Some(Ending::new(Cause::Deleted, at(100), Duration::from_secs(30)));
+        let wake = |second| Some(at(second));
+        for (containers, now, want) in [
+            (vec![(Main, waiting())], 100, Step { is_over: true, ..Step::default() }),
+            (vec![(Init, ended(0)), (Main, waiting())], 100, Step { is_over: true, ..Step::default() }),
+            (
+                vec![(Main, running()), (Main, running())],
+                100,
+                Step { term: vec![0, 1], wake_at: wake(130), ..Step::default() },
+            ),
+            (vec![(Main, termed(100))], 129, Step { wake_at: wake(130), ..Step::default() }),
+            (vec![(Main, termed(100))], 130, Step { kill: vec![0], ..Step::default() }),
+            (vec![(Main, Record { is_kill_sent: true, ..termed(100) })], 131, Step::default()),
+            (vec![(Main, ended(143)), (Main, ended(0))], 131, Step { is_over: true, ..Step::default() }),
+            (
+                vec![(Init, running()), (Main, waiting())],
+                100,
+                Step { term: vec![0], wake_at: wake(130), ..Step::default() },
+            ),
+        ] {
+            assert_eq!(step(OnFailure, &containers, ending, None, now), want, "{containers:?} at {now}");
+        }
+    }
+
+    #[test]
+    fn sidecars_stop_last_first_after_the_main_containers_or_when_the_grace_is_gone() {
+        use Kind::{Main, Sidecar};
+        let ending = Some(Ending::new(Cause::Deleted, at(100), Duration::from_secs(30)));
+        let wake = |second| Some(at(second));
+        for (containers, now, want) in [
+            (
+                [(Sidecar, running()), (Sidecar, running()), (Main, running())],
+                100,
+                Step { term: vec![2], wake_at: wake(130), ..Step::default() },
+            ),
+            (
+                [(Sidecar, running()), (Sidecar, running()), (Main, ended(0))],
+                105,
+                Step { term: vec![1], wake_at: wake(130), ..Step::default() },
+            ),
+            (
+                [(Sidecar, running()), (Sidecar, ended(0)), (Main, ended(0))],
+                106,
+                Step { term: vec![0], wake_at: wake(130), ..Step::default() },
+            ),
+            // No time left: the sidecars are asked together and still get the least grace.
+            (
+                [(Sidecar, running()), (Sidecar, running()), (Main, termed(100))],
+                130,
+                Step { term: vec![0, 1], kill: vec![2], wake_at: wake(132), ..Step::default() },
+            ),
+            (
+                [(Sidecar, termed(130)), (Sidecar, ended(0)), (Main, ended(137))],
+                131,
+                Step { wake_at: wake(132), ..Step::default() },
+            ),
+        ] {
+            assert_eq!(step(Never, &containers, ending, None, now), want, "{containers:?} at {now}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_is_over_has_no_container_left_in_the_dark() {
+        use Kind::{Init, Main, Sidecar};
+        let lost = || Record {
+            state: State::Terminated(End::unknown(
+                at(50),
+                "The container could not be located when the pod was terminated",
+            )),
+            ..Record::default()
+        };
+        for (before, after) in [
+            (vec![(Main, waiting())], vec![lost()]),
+            (vec![(Main, ended(0)), (Main, waiting())], vec![ended(0), lost()]),
+            (vec![(Main, crate::container::fixtures::crashing(3))], vec![ended(3)]),
+            (vec![(Init, waiting()), (Main, waiting())], vec![lost(), waiting()]),
+            (
+                vec![(Init, ended(1)), (Init, waiting()), (Main, waiting())],
+                vec![ended(1), waiting(), waiting()],
+            ),
+            (vec![(Init, ended(0)), (Main, waiting())], vec![ended(0), lost()]),
+            (vec![(Sidecar, ended(143)), (Main, waiting())], vec![ended(143), lost()]),
+        ] {
+            let plans: Vec<Plan> = before.iter().map(|(kind, _)| plan("c", *kind, Never)).collect();
+            let mut records: Vec<Record> = before.iter().map(|(_, record)| record.clone()).collect();
+            conclude(&plans, &mut records, at(50));
+            assert_eq!(records, after, "{before:?}");
+        }
+    }
+
+    #[test]
+    fn the_grace_can_be_shortened_not_lengthened_and_two_seconds_remain() {
+        let mut ending = Ending::new(Cause::Deleted, at(100), Duration::from_secs(30));
+        ending.hasten(at(105), Duration::from_secs(60));
+        assert_eq!(ending.kill_at, at(130));
+        ending.hasten(at(105), Duration::from_secs(5));
+        assert_eq!(ending.kill_at, at(110));
+        let none = Some(Ending::new(Cause::Deleted, at(100), Duration::ZERO));
+        let asked = step(Never, &[(Kind::Main, running())], none, None, 100);
+        assert_eq!(asked, Step { term: vec![0], wake_at: Some(at(102)), ..Step::default() });
+        let patient = step(Never, &[(Kind::Main, termed(100))], none, None, 101);
+        assert_eq!(patient, Step { wake_at: Some(at(102)), ..Step::default() });
+    }
+}

@@ -1,0 +1,93 @@
+//! Where the output of containers is: one file a run, `<logs>/<namespace>_<pod>_<uid>/<container>/<run>.log`.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// What `terminationMessagePolicy: FallbackToLogsOnError` takes from the end of a log at most.
+const MESSAGE_LINES_MAX: usize = 80;
+/// And how many bytes of it.
+const MESSAGE_BYTES_MAX: u64 = 2048;
+
+/// Which pod.
+#[derive(Clone, Copy, Debug)]
+pub struct PodName<'a> {
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its UID.
+    pub uid: &'a str,
+}
+
+/// The directory of a container's logs.
+pub fn directory(logs: &Path, pod: PodName<'_>, container: &str) -> PathBuf {
+    logs.join(format!("{}_{}_{}", pod.namespace, pod.name, pod.uid)).join(container)
+}
+
+/// The log of one run of a container; runs count from 0, so this is the restart count at that time.
+pub fn path(logs: &Path, pod: PodName<'_>, container: &str, run: i32) -> PathBuf {
+    directory(logs, pod, container).join(format!("{run}.log"))
+}
+
+/// Opens a log for reading: a regular file that is not a link, whatever a workload has put in its place.
+pub fn open(path: &Path) -> io::Result<File> {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
+    }
+}
+
+/// The end of a log, as a termination message: at most 80 lines and 2048 bytes.
+pub fn tail(path: &Path) -> io::Result<String> {
+    let mut file = open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(MESSAGE_BYTES_MAX)))?;
+    let mut bytes = Vec::new();
+    file.take(MESSAGE_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(last_lines(&String::from_utf8_lossy(&bytes), MESSAGE_LINES_MAX).to_owned())
+}
+
+fn last_lines(text: &str, count: usize) -> &str {
+    let body = text.strip_suffix('\n').unwrap_or(text);
+    match body.rmatch_indices('\n').nth(count - 1) {
+        Some((at, _)) => &text[at + 1..],
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_found_by_pod_container_and_run() {
+        let pod = PodName { namespace: "ns", name: "p", uid: "u" };
+        assert_eq!(path(Path::new("/l"), pod, "c", 2), Path::new("/l/ns_p_u/c/2.log"));
+    }
+
+    #[test]
+    fn the_tail_is_bounded_in_lines_and_bytes() {
+        assert_eq!(last_lines("a\nb\nc\n", 2), "b\nc\n");
+        assert_eq!(last_lines("a\nb", 2), "a\nb");
+        assert_eq!(last_lines("", 2), "");
+        let directory = tempfile::tempdir().expect("a directory");
+        let log = directory.path().join("0.log");
+        std::fs::write(&log, "x".repeat(5000)).expect("written");
+        assert_eq!(tail(&log).expect("read"), "x".repeat(2048));
+        std::fs::write(&log, "l\n".repeat(100)).expect("written");
+        assert_eq!(tail(&log).expect("read"), "l\n".repeat(80));
+    }
+
+    #[test]
+    fn a_link_in_place_of_a_log_is_not_followed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let log = directory.path().join("0.log");
+        std::os::unix::fs::symlink("/etc/passwd", &log).expect("linked");
+        assert!(open(&log).is_err());
+        assert_eq!(open(directory.path()).expect_err("a directory").to_string(), "not a regular file");
+    }
+}

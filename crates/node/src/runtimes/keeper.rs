@@ -1,0 +1,327 @@
+//! The keeper: a small process of its own that starts, watches and in the end kills everything the agent runs.
+//!
+//! ```text
+//!   agent ──socket──► keeper (own session, child subreaper, one thread)
+//!                        ├── container (own session, PR_SET_PDEATHSIG)
+//!                        │      └── whatever it starts
+//!                        └── orphans of containers, adopted
+//! ```
+//!
+//! One keeper serves one agent. It exists for three reasons:
+//!
+//! * **Nothing is left behind.** When the agent dies, however it dies, the kernel closes its end of the socket. The
+//!   keeper reads the end of the stream and kills all its descendants; it is a child subreaper, so a process that
+//!   forked twice and made its own session is a descendant still. Needs no root and no cgroup. Should the keeper be the one
+//!   that is killed, the containers get SIGKILL from the kernel (the keeper's only thread forked them and lives as long as it).
+//! * **An end is an end.** A container has ended when its main process has, and then the rest of it is killed, as the end
+//!   of PID 1 does in a container. Members are known by their session or, if they made their own, by `MARKER` in
+//!   their environment. Only when none is left the agent hears of the exit. Who clears the
+//!   environment and makes a session lives on until the keeper ends.
+//! * **It is cheap.** A fork copies the page tables of this process, not those of an agent with a gigabyte of pods.
+//!
+//! Process ids cannot be confused: the keeper alone reaps, so a pid it knows is not reused under it.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode, Stdio};
+
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::protocol::{self, Exit, Process, Report, Request, StartError};
+
+/// The environment variable that says to which container a process belongs.
+pub const MARKER: &str = "WINDLASS_CONTAINER";
+
+/// Runs the keeper on standard input until the agent is gone. The body of the hidden `__keeper` command.
+pub fn main() -> ExitCode {
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("windlass: process keeper: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve() -> io::Result<()> {
+    // Own session: a Ctrl-C in the terminal is for the agent, which ends pods gracefully.
+    // Fails for a process group leader, which is no harm: then a Ctrl-C does not reach it either.
+    let _ = rustix::process::setsid();
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    let socket = std::os::unix::net::UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    socket.set_nonblocking(true)?;
+    let result = tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(keep(socket));
+    kill_everything();
+    result
+}
+
+/// Answers requests until the agent closes the socket.
+async fn keep(socket: std::os::unix::net::UnixStream) -> io::Result<()> {
+    let mut child_ended = signal(SignalKind::child())?;
+    let (read, write) = UnixStream::from_std(socket)?.into_split();
+    let mut requests = tokio::io::BufReader::new(read);
+    let mut keeper = Keeper { containers: BTreeMap::new(), out: Vec::new(), write };
+    keeper.tell(&Report::Ready);
+    keeper.flush().await?;
+    let mut frame = Vec::new();
+    loop {
+        // Only the wait for a request can be cancelled: giving up a read half way would lose bytes.
+        let has_request = tokio::select! {
+            biased;
+            _ = child_ended.recv() => false,
+            ready = readable(&mut requests) => ready?,
+        };
+        if has_request {
+            match protocol::read(&mut requests, &mut frame).await? {
+                Some(Request::Start { id, process }) => keeper.start(id, &process),
+                Some(Request::Signal { id, signal }) => keeper.signal(id, signal),
+                None => return Ok(()),
+            }
+        }
+        keeper.reap();
+        keeper.flush().await?;
+    }
+}
+
+/// Waits until there is something to read or the stream has ended.
+async fn readable(from: &mut (impl tokio::io::AsyncBufRead + Unpin)) -> io::Result<bool> {
+    tokio::io::AsyncBufReadExt::fill_buf(from).await?;
+    Ok(true)
+}
+
+struct Container {
+    id: u64,
+    marker: String,
+    /// Set when the main process has ended and other members may still live.
+    ended: Option<Exit>,
+}
+
+struct Keeper {
+    /// By the pid of the main process, which is also the id of its session and process group.
+    containers: BTreeMap<i32, Container>,
+    out: Vec<u8>,
+    write: OwnedWriteHalf,
+}
+
+impl Keeper {
+    fn tell(&mut self, report: &Report) {
+        protocol::encode(report, &mut self.out);
+    }
+
+    async fn flush(&mut self) -> io::Result<()> {
+        if !self.out.is_empty() {
+            self.write.write_all(&self.out).await?;
+            self.out.clear();
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, id: u64, process: &Process) {
+        match spawn(process) {
+            Ok(pid) => {
+                let marker = process.env.iter().rev().find(|(name, _)| name == MARKER);
+                let marker = marker.map(|(name, value)| format!("{name}={value}")).unwrap_or_default();
+                self.containers.insert(pid, Container { id, marker, ended: None });
+                self.tell(&Report::Started { id, pid });
+            }
+            Err(error) => self.tell(&Report::Failed { id, error }),
+        }
+    }
+
+    fn signal(&self, id: u64, number: i32) {
+        let running = self.containers.iter().find(|(_, container)| container.id == id);
+        let (Some((&pid, _)), Some(signal)) = (running, Signal::from_named_raw(number)) else { return };
+        kill_group(pid, signal);
+    }
+
+    /// Collects every child that has ended, and reports the containers of which nothing is left.
+    fn reap(&mut self) {
+        while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+            let pid = pid.as_raw_pid();
+            if let Some(container) = self.containers.get_mut(&pid)
+                && let Some(exit) = exit_of(status)
+            {
+                container.ended = Some(exit);
+                kill_group(pid, Signal::KILL);
+            }
+        }
+        if self.containers.values().any(|container| container.ended.is_some()) {
+            self.finish_ended();
+        }
+    }
+
+    fn finish_ended(&mut self) {
+        let mut alive = BTreeMap::new();
+        for child in children().into_iter().filter(|child| !self.is_running(*child)) {
+            if let Some(main) = self.owner(child)
+                && !self.is_running(main)
+            {
+                kill(child, Signal::KILL);
+                alive.insert(main, child);
+            }
+        }
+        let done: Vec<i32> = self
+            .containers
+            .iter()
+            .filter(|(pid, container)| container.ended.is_some() && !alive.contains_key(pid))
+            .map(|(pid, _)| *pid)
+            .collect();
+        for pid in done {
+            if let Some(Container { id, ended: Some(exit), .. }) = self.containers.remove(&pid) {
+                self.tell(&Report::Exited { id, exit });
+            }
+        }
+    }
+
+    fn is_running(&self, pid: i32) -> bool {
+        self.containers.get(&pid).is_some_and(|container| container.ended.is_none())
+    }
+
+    /// The main process of the container that an adopted orphan belongs to.
+    fn owner(&self, orphan: i32) -> Option<i32> {
+        let session = rustix::process::getsid(Pid::from_raw(orphan)).ok()?.as_raw_pid();
+        if self.containers.contains_key(&session) {
+            return Some(session);
+        }
+        let environment = std::fs::read(format!("/proc/{orphan}/environ")).ok()?;
+        let marker =
+            environment.split(|byte| *byte == 0).find(|entry| entry.starts_with(MARKER.as_bytes()))?;
+        let owner = self.containers.iter().find(|(_, container)| container.marker.as_bytes() == marker);
+        owner.map(|(pid, _)| *pid)
+    }
+}
+
+fn exit_of(status: WaitStatus) -> Option<Exit> {
+    let code = status.exit_status().map(Exit::Code);
+    code.or_else(|| status.terminating_signal().map(Exit::Signal))
+}
+
+/// Starts one process in its own session, and returns its pid.
+fn spawn(process: &Process) -> Result<i32, StartError> {
+    let log_error =
+        |error: io::Error| StartError::Log { path: process.log.clone(), error: error.to_string() };
+    let exec_error = |error: io::Error| StartError::Exec {
+        program: process.argv.first().cloned().unwrap_or_default(),
+        error: error.to_string(),
+    };
+    let Some((program, args)) = process.argv.split_first() else {
+        return Err(exec_error(io::ErrorKind::InvalidInput.into()));
+    };
+    check_directory(process)?;
+    let log = new_log(&process.log).map_err(log_error)?;
+    let mut command = Command::new(program);
+    command.args(args).env_clear().envs(process.env.iter().map(|(name, value)| (name, value)));
+    command.current_dir(&process.cwd).stdin(Stdio::null());
+    command.stdout(log.try_clone().map_err(log_error)?).stderr(log);
+    let keeper = rustix::process::getpid();
+    // SAFETY: the closure makes three system calls, allocates nothing and takes no lock, as code between fork and exec must.
+    unsafe {
+        command.pre_exec(move || {
+            rustix::process::setsid()?;
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            // The keeper may have died before the line above could see to it.
+            if rustix::process::getppid() != Some(keeper) {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            Ok(())
+        });
+    }
+    let child = command.spawn().map_err(exec_error)?;
+    Ok(child.id().cast_signed())
+}
+
+/// Tells a bad working directory from a bad program, which the kernel reports alike.
+fn check_directory(process: &Process) -> Result<(), StartError> {
+    let error = match std::fs::metadata(&process.cwd) {
+        Ok(found) if found.is_dir() => return Ok(()),
+        Ok(_) => io::Error::from(io::ErrorKind::NotADirectory),
+        Err(error) => error,
+    };
+    Err(StartError::Cwd { path: process.cwd.clone(), error: error.to_string() })
+}
+
+/// A log file that did not exist before: a link put in its place by a workload is not followed.
+fn new_log(path: &std::path::Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create_new(true).mode(0o640).open(path)
+}
+
+fn kill(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        // ESRCH: it has just ended.
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+fn kill_group(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        // ESRCH: the group is empty.
+        let _ = rustix::process::kill_process_group(pid, signal);
+    }
+}
+
+/// Kills descendants until there are none; orphans of the killed become children and go in the next round.
+fn kill_everything() {
+    loop {
+        for child in children() {
+            kill_group(child, Signal::KILL);
+            kill(child, Signal::KILL);
+        }
+        match rustix::process::wait(WaitOptions::empty()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// The children of this process, own and adopted.
+fn children() -> Vec<i32> {
+    listed_children().unwrap_or_else(scanned_children)
+}
+
+/// From `/proc/self/task/*/children`, which costs one read; `None` where the kernel was built without it.
+fn listed_children() -> Option<Vec<i32>> {
+    let mut found = Vec::new();
+    for task in std::fs::read_dir("/proc/self/task").ok()?.flatten() {
+        let list = std::fs::read_to_string(task.path().join("children")).ok()?;
+        found.extend(list.split_ascii_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+    }
+    Some(found)
+}
+
+/// From the parent of every process of the machine.
+fn scanned_children() -> Vec<i32> {
+    let me = rustix::process::getpid().as_raw_pid();
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|pid| parent(*pid) == Some(me))
+        .collect()
+}
+
+/// The fourth field of `/proc/<pid>/stat`; the second is a name in parentheses that may hold anything.
+fn parent(pid: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_of_listing_children_agree() {
+        let mut child = Command::new("sleep").arg("60").spawn().expect("sleep is there");
+        let pid = child.id().cast_signed();
+        let (listed, scanned) = (listed_children().expect("this kernel lists children"), scanned_children());
+        child.kill().expect("it runs");
+        child.wait().expect("it is ours");
+        assert!(listed.contains(&pid) && scanned.contains(&pid), "{pid} in {listed:?} and {scanned:?}");
+    }
+}

@@ -1,0 +1,8 @@
+//! What runs containers: processes of this machine today; OCI images later, behind the same events.
+
+pub mod host;
+#[allow(unsafe_code)] // JUSTIFICATION: setsid and PR_SET_PDEATHSIG have to happen between fork and exec.
+pub mod keeper;
+mod protocol;
+
+pub use protocol::{Exit, Process, StartError};
