@@ -10,6 +10,7 @@ pub mod gates;
 pub mod indexes;
 pub mod names;
 pub mod quantity;
+pub mod resources;
 pub mod selector;
 pub mod validation;
 

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
 use crate::quantity::Quantity;
+use crate::resources::aggregate;
 
 /// Octal 644, the mode of files that a volume makes.
 const FILE_MODE: i32 = 0o644;
@@ -27,6 +28,9 @@ pub fn default_pod_template(template: &mut PodTemplateSpec) {
 pub fn default_pod(pod: &mut Pod) {
     let spec = pod.spec.get_or_insert_default();
     default_pod_spec(spec);
+    // Old pods may hold a negative period. Only pods: templates stay as they are.
+    spec.termination_grace_period_seconds =
+        spec.termination_grace_period_seconds.map(|s| if s < 0 { 1 } else { s });
     for container in containers_mut(spec) {
         request_what_is_limited(container);
     }
@@ -348,50 +352,5 @@ fn default_pod_level_resources(spec: &mut PodSpec) {
     let is_supported = |name: &str| ["cpu", "memory"].contains(&name) || is_hugepages(name);
     for (name, limit) in limits.into_iter().filter(|(name, _)| is_supported(name)) {
         requests.entry(name).or_insert(limit);
-    }
-}
-
-type Amounts = BTreeMap<String, Quantity>;
-
-/// What the containers of a pod need together: all that run side by side, or the most that one step of the
-/// initialisation needs beside the sidecars that run by then.
-fn aggregate(spec: &PodSpec, list: fn(&ResourceRequirements) -> Option<&ResourceList>) -> Amounts {
-    let amounts = |container: &Container| -> Amounts {
-        let list = container.resources.as_ref().and_then(list);
-        list.into_iter()
-            .flatten()
-            .filter_map(|(name, text)| Some((name.clone(), text.0.parse().ok()?)))
-            .collect()
-    };
-    let (mut running, mut sidecars, mut most) = (Amounts::new(), Amounts::new(), Amounts::new());
-    for container in &spec.containers {
-        add(&mut running, &amounts(container));
-    }
-    for container in spec.init_containers.iter().flatten() {
-        let mut step = amounts(container);
-        if container.restart_policy.as_deref() == Some("Always") {
-            add(&mut running, &step);
-            add(&mut sidecars, &step);
-            step.clone_from(&sidecars);
-        } else {
-            add(&mut step, &sidecars);
-        }
-        raise(&mut most, &step);
-    }
-    raise(&mut running, &most);
-    running
-}
-
-fn add(sum: &mut Amounts, more: &Amounts) {
-    for (name, amount) in more {
-        let entry = sum.entry(name.clone()).or_insert(Quantity::ZERO);
-        *entry = *entry + *amount;
-    }
-}
-
-fn raise(most: &mut Amounts, step: &Amounts) {
-    for (name, amount) in step {
-        let entry = most.entry(name.clone()).or_insert(*amount);
-        *entry = (*entry).max(*amount);
     }
 }

@@ -22,6 +22,7 @@ const SUBRESOURCE_BYTES_MAX: usize = 256;
 
 const DNS1123_LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const DNS1123_SUBDOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
+const UNDERSCORE_SUBDOMAIN: &str = r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*";
 const DNS1035_LABEL: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
 const LABEL_KEY: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const LABEL_VALUE: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
@@ -30,6 +31,8 @@ const DNS1123_LABEL_TEXT: &str = "a lowercase RFC 1123 label must consist of low
                                   or '-', and must start and end with an alphanumeric character";
 const DNS1123_SUBDOMAIN_TEXT: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
                                       characters, '-' or '.', and must start and end with an alphanumeric character";
+const UNDERSCORE_SUBDOMAIN_TEXT: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must \
+     start and end with an alphanumeric character";
 const DNS1035_LABEL_TEXT: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start \
                                   with an alphabetic character, and end with an alphanumeric character";
 const LABEL_KEY_TEXT: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with \
@@ -54,6 +57,20 @@ pub fn dns1123_label(value: &str) -> Vec<String> {
 /// What is wrong with `value` as a DNS subdomain of RFC 1123; empty when fine.
 pub fn dns1123_subdomain(value: &str) -> Vec<String> {
     subdomain_counting_in(value, "characters")
+}
+
+/// What is wrong with `value` as a subdomain whose labels may also hold underscores; empty when fine.
+pub fn dns1123_subdomain_with_underscore(value: &str) -> Vec<String> {
+    let mut wrong = longer_than(value, DNS1123_SUBDOMAIN_BYTES_MAX, "characters");
+    // An underscore may stand first or inside, not last.
+    let is_label = |label: &str| {
+        let label = label.strip_prefix('_').unwrap_or(label);
+        !label.starts_with('_') && !label.ends_with('_') && is_dns_label(&label.replace('_', "-"))
+    };
+    if !value.split('.').all(is_label) {
+        wrong.push(pattern_text(UNDERSCORE_SUBDOMAIN_TEXT, UNDERSCORE_SUBDOMAIN, &["example.com"]));
+    }
+    wrong
 }
 
 // Upstream has the same rule twice, once counting characters and once (inside label keys) bytes.
@@ -195,7 +212,7 @@ fn validate_names(meta: &ObjectMeta, path: &Path, name_rule: fn(&str) -> Vec<Str
 
 // A name that more will be appended to may end in a dash. Like upstream, this looks at the base without its
 // last two characters.
-fn mask_trailing_dash(base: &str) -> String {
+pub(crate) fn mask_trailing_dash(base: &str) -> String {
     if base.len() > 1
         && base.ends_with('-')
         && let Some(head) = base.get(..base.len() - 2)
