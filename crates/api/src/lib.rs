@@ -5,6 +5,7 @@
 
 pub mod defaults;
 pub mod draft;
+mod equality;
 pub mod field;
 pub mod gates;
 pub mod indexes;
@@ -12,6 +13,9 @@ pub mod names;
 pub mod quantity;
 pub mod resources;
 pub mod selector;
+pub mod strategy;
 pub mod validation;
+mod view;
+pub mod warnings;
 
 pub use gates::Gates;

@@ -15,6 +15,27 @@ use crate::view::{FAIL_INDEX, spec};
 /// The field of the first draft of the failure policy. The typed Job does not know it.
 pub(crate) const DRAFT_FIELD: &str = "backoffPolicy";
 
+/// What a DELETE does with the pods when it does not say.
+pub const DEFAULT_PROPAGATION_POLICY: &str = "Orphan";
+
+/// The fields of a Job that a field selector may name, with their values.
+pub fn selectable_fields(job: &Job) -> [(&'static str, String); 3] {
+    let succeeded = job.status.as_ref().and_then(|status| status.succeeded).unwrap_or_default();
+    [
+        ("metadata.name", job.metadata.name.clone().unwrap_or_default()),
+        ("metadata.namespace", job.metadata.namespace.clone().unwrap_or_default()),
+        ("status.successful", succeeded.to_string()),
+    ]
+}
+
+/// Refuses a field that a selector may not name, with upstream's text.
+pub fn check_field_label(label: &str) -> Result<(), String> {
+    match label {
+        "metadata.name" | "metadata.namespace" | "status.successful" => Ok(()),
+        unknown => Err(format!("field label {unknown:?} not supported for Job")),
+    }
+}
+
 /// Defaults and then prepares a new Job; its UID and name are set.
 ///
 /// Upstream lets a Job without labels share the map of its template's labels, so that the generated labels stand on

@@ -67,13 +67,32 @@ pub(crate) fn validate(job: &Job, options: &Options) -> Errors {
 }
 
 pub(crate) fn validate_spec(spec: &JobSpec, path: &Path, options: &Options) -> Errors {
+    let mut errors = validate_all_but_selector(spec, path);
+    errors.extend(selector::validate(spec, path, options));
+    errors
+}
+
+/// Checks the spec of the Jobs that another object makes (a CronJob): their selectors are always generated.
+pub fn validate_template_spec(spec: &JobSpec, path: &Path) -> Errors {
+    let mut errors = validate_all_but_selector(spec, path);
+    if let Some(selector) = &spec.selector {
+        let text = "`selector` will be auto-generated";
+        errors.push(Error::invalid(&path.child("selector"), json(selector), text));
+    }
+    if spec.manual_selector == Some(true) {
+        let error = Error::not_supported(&path.child("manualSelector"), "", &["nil", "false"]);
+        errors.push(Error { value: Some(Value::Bool(true)), ..error });
+    }
+    errors
+}
+
+fn validate_all_but_selector(spec: &JobSpec, path: &Path) -> Errors {
     let mut errors = limits::validate(spec, path);
     errors.extend(failure_policy::validate(spec, &path.child("podFailurePolicy")));
     errors.extend(success_policy::validate(spec, &path.child("successPolicy")));
     errors.extend(validate_pod_replacement_policy(spec, &path.child("podReplacementPolicy")));
     errors.extend(validate_pod_template(&spec.template, &path.child("template")));
     errors.extend(validate_restart_policy(spec, &path.child("template.spec.restartPolicy")));
-    errors.extend(selector::validate(spec, path, options));
     errors
 }
 
