@@ -722,10 +722,16 @@ fn rule_35_pods_of_a_job_are_not_restarted_for_ever() {
             "{path}: Invalid value: \"OnFailure\": only \"Never\" is supported when podFailurePolicy is specified"
         )],
     );
-    let errors = texts(&validate_create(&admitted_spec(with(json!("Sometimes"))), &Gates::default()));
-    let unknown =
-        format!("{path}: Unsupported value: \"Sometimes\": supported values: \"OnFailure\", \"Never\"");
-    assert_eq!(errors.last(), Some(&unknown), "unknown, after what the pod rules say of it");
+    check_spec(
+        "unknown, to pods as well as to Jobs",
+        with(json!("Sometimes")),
+        &[
+            &format!(
+                "{path}: Unsupported value: \"Sometimes\": supported values: \"Always\", \"OnFailure\", \"Never\""
+            ),
+            &format!("{path}: Unsupported value: \"Sometimes\": supported values: \"OnFailure\", \"Never\""),
+        ],
+    );
     let patch =
         indexed(json!({"backoffLimitPerIndex": 1, "template": {"spec": {"restartPolicy": "OnFailure"}}}));
     check_spec("a limit per index does not need Never", patch, &[]);
