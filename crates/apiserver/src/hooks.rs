@@ -1,0 +1,57 @@
+//! What is particular to a kind when it is written: defaults, strategy and validation, as functions in the table.
+
+mod namespace;
+mod pod;
+
+use windlass_api::Gates;
+
+use crate::object::Object;
+use crate::status::Result;
+
+/// What a hook may look at besides the objects.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// Which features are on.
+    pub gates: &'a Gates,
+    /// The time, as objects write it.
+    pub now: &'a str,
+}
+
+/// Texts for the client, sent as `Warning` headers.
+pub type Warnings = Vec<String>;
+
+/// A hook for a new object.
+pub type OnCreate = fn(&mut Object, Context<'_>) -> Result<Warnings>;
+/// A hook for a change: the new object, and the old.
+pub type OnUpdate = fn(&mut Object, &Object, Context<'_>) -> Result<Warnings>;
+
+/// The functions of one kind. They run after the rules that hold for all kinds.
+#[derive(Clone, Copy, Debug)]
+pub struct Hooks {
+    /// Before a new object is stored.
+    pub create: OnCreate,
+    /// Before a changed object is stored.
+    pub update: OnUpdate,
+    /// Before a changed status is stored.
+    pub status: OnUpdate,
+    /// Whether `create` and `update` also check `metadata`, so that its errors stand among the others.
+    pub validates_metadata: bool,
+}
+
+impl Hooks {
+    /// Nothing particular.
+    pub const NONE: Self = Self {
+        create: |_, _| Ok(Warnings::new()),
+        update: |_, _, _| Ok(Warnings::new()),
+        status: |_, _, _| Ok(Warnings::new()),
+        validates_metadata: false,
+    };
+}
+
+/// Pods.
+pub const POD: Hooks =
+    Hooks { create: pod::create, update: pod::update, status: pod::status, validates_metadata: false };
+/// Jobs.
+pub const JOB: Hooks = Hooks::NONE;
+/// Namespaces.
+pub const NAMESPACE: Hooks = Hooks { create: namespace::create, update: namespace::update, ..Hooks::NONE };

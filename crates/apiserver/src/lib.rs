@@ -1,0 +1,187 @@
+//! A Kubernetes API server for batch work, as a tower service inside the process.
+//!
+//! ```text
+//!  kube::Client ──► Server::router() ──► request (path, query, body)
+//!                                          │
+//!              ┌──────────────┬────────────┴─┬───────────────┬─────────────┐
+//!            read           watch          write           delete        pods
+//!        (get, list)   (stream of events) (create, PUT,  (grace, final-  (binding,
+//!              │              │            patch)         izers)         eviction)
+//!              └──────────────┴──────┬───────┴───────────────┴─────────────┘
+//!                        resources (one table) + hooks (per kind)
+//!                                    │
+//!                              windlass_store
+//! ```
+//!
+//! The record of an object is its JSON: fields that this server does not know survive every write. Typed structs are
+//! views, taken only where a rule needs one. Errors are made in [`status`], and nowhere else.
+
+mod answer;
+mod delete;
+mod environment;
+pub mod hooks;
+mod object;
+mod patch;
+mod pods;
+mod read;
+mod request;
+pub mod resources;
+pub mod status;
+mod strategic;
+mod view;
+mod watch;
+mod write;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use http::{Method, Request, Response};
+use serde_json::json;
+use windlass_api::Gates;
+use windlass_store::{Limits, Store};
+
+pub use environment::{Clock, Entropy, SystemClock, SystemEntropy};
+pub use object::{Attributes, Object};
+
+use request::{Query, Target};
+use status::{Result, Status};
+
+/// The namespaces that are always there.
+pub(crate) const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+
+/// How a server is set up.
+pub struct Config {
+    /// Which features are on.
+    pub gates: Gates,
+    /// Tells the time.
+    pub clock: Arc<dyn Clock>,
+    /// Gives UIDs and generated names.
+    pub entropy: Arc<dyn Entropy>,
+    /// Bounds of the watch history.
+    pub limits: Limits,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            gates: Gates::default(),
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(SystemEntropy),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Config {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Config")
+            .field("gates", &self.gates)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What all requests share.
+pub(crate) struct Shared {
+    pub(crate) store: Arc<Store<Attributes>>,
+    pub(crate) config: Config,
+}
+
+impl Shared {
+    /// The time, as objects write it.
+    pub(crate) fn now_text(&self) -> String {
+        environment::text(self.config.clock.now())
+    }
+}
+
+/// The API server. Clones are the same server.
+#[derive(Clone)]
+pub struct Server(Arc<Shared>);
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("config", &self.0.config).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// A server with an empty store in memory, but for the namespaces that are always there.
+    pub fn new(config: Config) -> Self {
+        let server = Self(Arc::new(Shared { store: Arc::new(Store::new(config.limits)), config }));
+        for name in NAMESPACES {
+            let target = Target::parse("/api/v1/namespaces").expect("a path of the table");
+            let body = json!({"metadata": {"name": name}}).to_string();
+            write::create(&server.0, &target, &Query::default(), body.as_bytes())
+                .expect("the store is empty and the namespace valid");
+        }
+        server
+    }
+
+    /// The HTTP service. `kube::Client::new(server.router(), "default")` talks to it without a socket.
+    pub fn router(&self) -> Router {
+        Router::new().fallback(serve).with_state(Arc::clone(&self.0))
+    }
+
+    /// The store behind the server, for those who look at it without HTTP (tests, `windlass run` at its end).
+    pub fn store(&self) -> &Arc<Store<Attributes>> {
+        &self.0.store
+    }
+}
+
+async fn serve(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Response<Body> {
+    match route(&shared, request).await {
+        Ok(response) => response,
+        Err(status) => status.into_response(),
+    }
+}
+
+async fn route(shared: &Arc<Shared>, request: Request<Body>) -> Result<Response<Body>> {
+    let (head, body) = request.into_parts();
+    let target = Target::parse(head.uri.path())?;
+    let query = Query::parse(&head.uri)?;
+    if head.method == Method::GET {
+        return match (target.name.as_str(), target.subresource.as_str()) {
+            ("", _) if query.flag("watch").unwrap_or(false) => watch::open(shared, &target, &query),
+            ("", _) => read::list(shared, &target, &query).await,
+            (_, "") => read::get(shared, &target),
+            (_, "status") if target.resource.has_status => read::get(shared, &target),
+            _ => Err(Status::no_such_path()),
+        };
+    }
+    let body = request::read_body(body).await?;
+    let has_status = target.resource.has_status;
+    let is_pod = target.resource.plural == "pods";
+    match (&head.method, target.name.as_str(), target.subresource.as_str()) {
+        (&Method::POST, "", _) if target.resource.namespaced && target.namespace.is_empty() => {
+            Err(Status::method_not_allowed())
+        }
+        (&Method::POST, "", _) => {
+            request::require_json(&head.headers)?;
+            write::create(shared, &target, &query, &body)
+        }
+        (&Method::POST, _, "binding") if is_pod => pods::bind(shared, &target, &query, &body),
+        (&Method::POST, _, "eviction") if is_pod => pods::evict(shared, &target, &query, &body),
+        (&Method::PUT, name, "") if !name.is_empty() => {
+            request::require_json(&head.headers)?;
+            write::replace(shared, &target, &query, &body, write::Scope::Main)
+        }
+        (&Method::PUT, _, "status") if has_status => {
+            request::require_json(&head.headers)?;
+            write::replace(shared, &target, &query, &body, write::Scope::Status)
+        }
+        (&Method::PATCH, name, "") if !name.is_empty() => {
+            write::patch(shared, &target, &query, &head.headers, &body, write::Scope::Main)
+        }
+        (&Method::PATCH, _, "status") if has_status => {
+            write::patch(shared, &target, &query, &head.headers, &body, write::Scope::Status)
+        }
+        (&Method::DELETE, "", _) => delete::collection(shared, &target, &query, &body),
+        (&Method::DELETE, _, "") => delete::one(shared, &target, &query, &body),
+        (_, _, "") => Err(Status::method_not_allowed()),
+        (_, _, "status") if has_status => Err(Status::method_not_allowed()),
+        (_, _, "binding" | "eviction") if is_pod => Err(Status::method_not_allowed()),
+        _ => Err(Status::no_such_path()),
+    }
+}

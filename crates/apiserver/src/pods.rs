@@ -1,0 +1,182 @@
+//! The subresources of pods that only the server itself can do: binding and eviction.
+
+use axum::body::Body;
+use http::{Response, StatusCode};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use windlass_api::{field, names};
+
+use crate::delete::{self, Options, Preconditions};
+use crate::object::{self, Object};
+use crate::request::{Query, Target};
+use crate::status::{self, Result, Status};
+use crate::write::{self, Scope};
+use crate::{Shared, answer};
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Meta {
+    name: String,
+    uid: String,
+    annotations: Map<String, Value>,
+    labels: Map<String, Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Binding {
+    metadata: Meta,
+    target: BindingTarget,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct BindingTarget {
+    kind: String,
+    name: String,
+}
+
+/// Puts a pod on a node, once.
+pub(crate) fn bind(shared: &Shared, target: &Target, query: &Query, body: &[u8]) -> Result<Response<Body>> {
+    let binding: Binding = decode("Binding", body)?;
+    if !matches!(binding.metadata.name.as_str(), "") && binding.metadata.name != target.name {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({}) does not match the name on the URL ({})",
+            binding.metadata.name, target.name
+        )));
+    }
+    check_binding(&binding)?;
+    let now = shared.now_text();
+    write::update(shared, target, Scope::Server, query.dry_run()?, |old| {
+        if !binding.metadata.uid.is_empty() && binding.metadata.uid != old.uid() {
+            let (asked, found) = (binding.metadata.uid.as_str(), old.uid());
+            return Err(Status::another_uid(target.resource, &target.namespace, &target.name, asked, found));
+        }
+        bound(old, &binding, &now)
+    })?;
+    Ok(answer::json(StatusCode::CREATED, &status::success(StatusCode::CREATED, None), &[]))
+}
+
+fn check_binding(binding: &Binding) -> Result<()> {
+    let path = field::Path::new("target");
+    let mut errors = Vec::new();
+    // upstream: validatePodBinding
+    if !matches!(binding.target.kind.as_str(), "" | "Node") {
+        errors.push(field::Error::not_supported(
+            &path.child("kind"),
+            &binding.target.kind,
+            &["Node", "<empty>"],
+        ));
+    }
+    if binding.target.name.is_empty() {
+        errors.push(field::Error::required(&path.child("name"), ""));
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid("", "Binding", &binding.metadata.name, &errors))
+}
+
+fn bound(old: &Object, binding: &Binding, now: &str) -> Result<Object> {
+    let name = old.name();
+    if old.is_deleting() {
+        let why = format!("pod {name} is being deleted, cannot be assigned to a host");
+        return Err(Status::binding_conflict(name, &why));
+    }
+    let node = old.text_at("spec", "nodeName");
+    if !node.is_empty() {
+        let why = format!("pod {name} is already assigned to node {node:?}");
+        return Err(Status::binding_conflict(name, &why));
+    }
+    let gates = old.0.get("spec").and_then(|spec| spec.get("schedulingGates")).and_then(Value::as_array);
+    if gates.is_some_and(|gates| !gates.is_empty()) {
+        let why = format!("pod {name} has non-empty .spec.schedulingGates");
+        return Err(Status::binding_conflict(name, &why));
+    }
+    let mut pod = old.clone();
+    pod.section_mut("spec").insert("nodeName".to_owned(), json!(binding.target.name));
+    for (field, values) in
+        [("annotations", &binding.metadata.annotations), ("labels", &binding.metadata.labels)]
+    {
+        if !values.is_empty() {
+            let merged = pod.meta_mut().entry(field).or_insert_with(|| json!({}));
+            values.iter().for_each(|(key, value)| merged[key] = value.clone());
+        }
+    }
+    let mut condition = json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": now});
+    if pod.generation() > 0 {
+        condition["observedGeneration"] = json!(pod.generation());
+    }
+    let status = pod.section_mut("status");
+    status.remove("nominatedNodeName");
+    set_condition(status, condition);
+    Ok(pod)
+}
+
+/// upstream: UpdatePodCondition. A condition that stays what it was keeps the time since when it is.
+fn set_condition(status: &mut Map<String, Value>, mut condition: Value) {
+    let list = status.entry("conditions").or_insert_with(|| json!([]));
+    let Some(list) = list.as_array_mut() else { return };
+    match list.iter_mut().find(|old| old["type"] == condition["type"]) {
+        None => list.push(condition),
+        Some(old) => {
+            if old["status"] == condition["status"]
+                && let Some(since) = old.get("lastTransitionTime")
+            {
+                condition["lastTransitionTime"] = since.clone();
+            }
+            *old = condition;
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Eviction {
+    metadata: Meta,
+    delete_options: Option<Value>,
+}
+
+/// Ends a pod on behalf of somebody who disrupts it: marks it, then deletes it.
+///
+/// Budgets are not looked at yet: a PodDisruptionBudget is stored, and nobody keeps its status.
+pub(crate) fn evict(shared: &Shared, target: &Target, query: &Query, body: &[u8]) -> Result<Response<Body>> {
+    let eviction: Eviction = decode("Eviction", body)?;
+    if eviction.metadata.name != target.name {
+        return Err(Status::bad_request("name in URL does not match name in Eviction object"));
+    }
+    let options = eviction.delete_options.map_or_else(String::new, |options| options.to_string());
+    let mut options = Options::parse(query, options.as_bytes())?;
+    if shared.config.gates.pod_disruption_conditions && !options.is_dry_run() {
+        let now = shared.now_text();
+        let written = write::update(shared, target, Scope::Server, false, |old| {
+            options.check_preconditions(target.resource, old)?;
+            Ok(disrupted(old, &now))
+        })?;
+        // The condition is a write of its own, so a version that held before it holds after it.
+        if let Some(Preconditions { resource_version: Some(version), .. }) = &mut options.preconditions {
+            *version = written.revision.to_string();
+        }
+    }
+    delete::object_at(shared, target.resource, &target.key(), &options)?;
+    Ok(answer::json(StatusCode::CREATED, &status::success(StatusCode::CREATED, None), &[]))
+}
+
+fn disrupted(old: &Object, now: &str) -> Object {
+    let mut pod = old.clone();
+    let condition = json!({
+        "type": names::DISRUPTION_TARGET, "status": "True",
+        "reason": names::disruption::EVICTION_BY_EVICTION_API, "message": "Eviction API: evicting",
+        "lastTransitionTime": now,
+    });
+    set_condition(pod.section_mut("status"), condition);
+    pod
+}
+
+fn decode<T: for<'de> Deserialize<'de>>(kind: &str, body: &[u8]) -> Result<T> {
+    let read = serde_json::from_slice::<Value>(body).and_then(|mut value| {
+        object::strip_nulls(&mut value);
+        serde_json::from_value(value)
+    });
+    read.map_err(|error| Status::bad_request(format!("decode {kind}: {error}")))
+}

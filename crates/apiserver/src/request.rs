@@ -1,0 +1,166 @@
+//! What a request asks for: the path, the query, and the body within its limit.
+
+use axum::body::Body;
+use axum::extract::Query as AxumQuery;
+use bytes::Bytes;
+use http::{HeaderMap, Uri, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+
+use crate::resources::{self, Resource};
+use crate::status::{Result, Status};
+
+/// upstream: the limit of kube-apiserver on request bodies.
+pub(crate) const BODY_BYTES_MAX: usize = 3 << 20;
+
+/// The object or collection that a path names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) resource: &'static Resource,
+    /// Empty for all namespaces, and for kinds without.
+    pub(crate) namespace: String,
+    /// Empty for a collection.
+    pub(crate) name: String,
+    /// Empty for the object itself.
+    pub(crate) subresource: String,
+}
+
+impl Target {
+    /// Reads `/api/v1/...` and `/apis/{group}/{version}/...`.
+    pub(crate) fn parse(path: &str) -> Result<Self> {
+        let parts: Vec<String> = path
+            .split('/')
+            .filter(|part| !part.is_empty())
+            .map(percent_decode)
+            .collect::<Option<_>>()
+            .ok_or_else(Status::no_such_path)?;
+        // A slash that was hidden by %2F must not become part of a key.
+        if parts.iter().any(|part| part.contains('/')) {
+            return Err(Status::no_such_path());
+        }
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let (group, version, rest) = match parts.as_slice() {
+            ["api", version, rest @ ..] => ("", *version, rest),
+            ["apis", group, version, rest @ ..] => (*group, *version, rest),
+            _ => return Err(Status::no_such_path()),
+        };
+        // `namespaces/{name}` and its subresources are about the namespace itself, anything else is inside of it.
+        let (namespace, rest) = match rest {
+            ["namespaces", name] | ["namespaces", name, "status" | "finalize"] if !name.is_empty() => {
+                ("", rest)
+            }
+            ["namespaces", namespace, inside @ ..] if !inside.is_empty() => (*namespace, inside),
+            _ => ("", rest),
+        };
+        let (plural, name, subresource) = match rest {
+            [plural] => (*plural, "", ""),
+            [plural, name] => (*plural, *name, ""),
+            [plural, name, subresource] => (*plural, *name, *subresource),
+            _ => return Err(Status::no_such_path()),
+        };
+        let resource = resources::find(group, version, plural).ok_or_else(Status::no_such_path)?;
+        let needs_namespace = resource.namespaced && !name.is_empty();
+        if (needs_namespace && namespace.is_empty()) || (!resource.namespaced && !namespace.is_empty()) {
+            return Err(Status::no_such_path());
+        }
+        Ok(Self {
+            resource,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            subresource: subresource.to_owned(),
+        })
+    }
+}
+
+impl PartialEq for Resource {
+    fn eq(&self, other: &Self) -> bool {
+        (self.group, self.version, self.plural) == (other.group, other.version, other.plural)
+    }
+}
+
+impl Eq for Resource {}
+
+fn percent_decode(text: &str) -> Option<String> {
+    if !text.contains('%') {
+        return Some(text.to_owned());
+    }
+    let mut bytes = text.bytes();
+    let mut out = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        let high = char::from(bytes.next()?).to_digit(16)?;
+        let low = char::from(bytes.next()?).to_digit(16)?;
+        out.push(u8::try_from(high * 16 + low).ok()?);
+    }
+    String::from_utf8(out).ok()
+}
+
+/// The parameters of a query.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(crate) fn parse(uri: &Uri) -> Result<Self> {
+        AxumQuery::<Vec<(String, String)>>::try_from_uri(uri)
+            .map(|AxumQuery(pairs)| Self(pairs))
+            .map_err(|error| Status::bad_request(error.to_string()))
+    }
+
+    /// The value of a parameter; empty when it is not there.
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.0.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
+    }
+
+    /// upstream: everything is true but nothing, `0` and `false`.
+    pub(crate) fn flag(&self, name: &str) -> Option<bool> {
+        let (_, value) = self.0.iter().find(|(key, _)| key == name)?;
+        Some(!matches!(value.to_ascii_lowercase().as_str(), "0" | "false"))
+    }
+
+    /// A whole number, or nothing; 400 when it is something else.
+    pub(crate) fn number(&self, name: &str) -> Result<Option<i64>> {
+        let text = self.text(name);
+        if text.is_empty() {
+            return Ok(None);
+        }
+        text.parse()
+            .map(Some)
+            .map_err(|_| Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))
+    }
+
+    /// `dryRun=All`.
+    pub(crate) fn dry_run(&self) -> Result<bool> {
+        match self.text("dryRun") {
+            "" => Ok(false),
+            "All" => Ok(true),
+            other => {
+                Err(Status::bad_request(format!("invalid dryRun value {other:?}: only \"All\" is supported")))
+            }
+        }
+    }
+}
+
+/// The media type of the body, without its parameters.
+pub(crate) fn media_type(headers: &HeaderMap) -> &str {
+    let text = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    text.split(';').next().unwrap_or_default().trim()
+}
+
+/// Refuses bodies that are not JSON.
+pub(crate) fn require_json(headers: &HeaderMap) -> Result<()> {
+    match media_type(headers) {
+        "" | "application/json" => Ok(()),
+        _ => Err(Status::unsupported_media_type(&["application/json"])),
+    }
+}
+
+/// Reads a body within the limit.
+pub(crate) async fn read_body(body: Body) -> Result<Bytes> {
+    match Limited::new(body, BODY_BYTES_MAX).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(Status::body_too_large(BODY_BYTES_MAX)),
+        Err(error) => Err(Status::bad_request(format!("read the request body: {error}"))),
+    }
+}

@@ -1,0 +1,236 @@
+//! The table of what is served: one row a kind, with everything in which kinds differ.
+
+use serde_json::Value;
+
+use crate::hooks::{self, Hooks};
+use crate::object::Object;
+
+/// One kind of object.
+#[derive(Debug)]
+pub struct Resource {
+    /// The API group; empty for the core group.
+    pub group: &'static str,
+    /// The version.
+    pub version: &'static str,
+    /// The kind.
+    pub kind: &'static str,
+    /// The name in paths.
+    pub plural: &'static str,
+    /// The name of the directory in upstream's storage, which shows in one error text.
+    pub registry: &'static str,
+    /// Whether objects live in a namespace.
+    pub namespaced: bool,
+    /// Whether there is a `status` subresource, and the main one leaves `status` alone.
+    pub has_status: bool,
+    /// Whether `metadata.generation` counts changes of the spec.
+    pub has_generation: bool,
+    /// Whether a delete returns the object also when it is gone.
+    pub returns_deleted: bool,
+    /// Whether a delete that says nothing about dependents leaves them alone.
+    pub orphans_by_default: bool,
+    /// Whether dependents can be collected at all: not for events.
+    pub has_dependents: bool,
+    /// Whether a PUT may leave the version out.
+    pub unconditional_update: bool,
+    /// Whether a PUT may create.
+    pub create_on_update: bool,
+    /// Fields that can be selected by, besides name and namespace.
+    pub fields: &'static [Field],
+    /// What is particular to the kind when it is written.
+    pub hooks: Hooks,
+    /// `batch/v1`, or `v1`.
+    pub api_version: &'static str,
+    /// What every stored object of this kind begins with, up to and without `"metadata"`.
+    pub(crate) type_prefix: &'static str,
+    /// What every stored object of this kind begins with, up to the digits of its revision.
+    pub(crate) version_prefix: &'static str,
+}
+
+/// A field that can be selected by.
+#[derive(Debug)]
+pub struct Field {
+    /// As selectors spell it.
+    pub name: &'static str,
+    /// Where it is.
+    pub pointer: &'static str,
+}
+
+impl Field {
+    pub(crate) fn value(&self, object: &Object) -> Option<String> {
+        let mut parts = self.pointer.split('/').skip(1);
+        let first = object.0.get(parts.next()?)?;
+        match parts.try_fold(first, |value, part| value.get(part))? {
+            Value::String(text) if !text.is_empty() => Some(text.clone()),
+            Value::Bool(flag) => Some(flag.to_string()),
+            Value::Number(number) => Some(number.to_string()),
+            _ => None,
+        }
+    }
+}
+
+impl Resource {
+    const fn new(
+        [group, version, kind, plural]: [&'static str; 4],
+        [api_version, type_prefix, version_prefix]: [&'static str; 3],
+        namespaced: bool,
+    ) -> Self {
+        Self {
+            group,
+            version,
+            kind,
+            plural,
+            api_version,
+            type_prefix,
+            version_prefix,
+            registry: plural,
+            namespaced,
+            has_status: false,
+            has_generation: false,
+            returns_deleted: false,
+            orphans_by_default: false,
+            has_dependents: true,
+            unconditional_update: true,
+            create_on_update: false,
+            fields: &[],
+            hooks: Hooks::NONE,
+        }
+    }
+
+    /// `jobs.batch`, or `pods`.
+    pub fn qualified(&self) -> String {
+        if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
+    }
+
+    /// Whether selectors may name this field.
+    pub(crate) fn can_select(&self, field: &str) -> bool {
+        field == "metadata.name"
+            || (self.namespaced && field == "metadata.namespace")
+            || self.fields.iter().any(|known| known.name == field)
+    }
+}
+
+macro_rules! fields {
+    ($($name:literal => $pointer:literal),* $(,)?) => { &[$(Field { name: $name, pointer: $pointer }),*] };
+}
+
+/// The beginning of a row: names, and the texts that are put together from them.
+macro_rules! row {
+    ($scope:ident, $group:literal, $version:literal, $kind:literal, $plural:literal) => {
+        row!(@ $scope, $group, $version, $kind, $plural, concat!($group, "/", $version))
+    };
+    ($scope:ident, $version:literal, $kind:literal, $plural:literal) => {
+        row!(@ $scope, "", $version, $kind, $plural, $version)
+    };
+    (@ $scope:ident, $group:literal, $version:literal, $kind:literal, $plural:literal, $gv:expr) => {
+        Resource::new(
+            [$group, $version, $kind, $plural],
+            [
+                $gv,
+                concat!("{\"apiVersion\":\"", $gv, "\",\"kind\":\"", $kind, "\","),
+                concat!(
+                    "{\"apiVersion\":\"", $gv, "\",\"kind\":\"", $kind,
+                    "\",\"metadata\":{\"resourceVersion\":\""
+                ),
+            ],
+            row!(@@ $scope),
+        )
+    };
+    (@@ namespaced) => { true };
+    (@@ cluster) => { false };
+}
+
+static RESOURCES: [Resource; 12] = [
+    Resource {
+        returns_deleted: true,
+        has_status: true,
+        fields: fields!["status.phase" => "/status/phase"],
+        hooks: hooks::NAMESPACE,
+        ..row!(cluster, "v1", "Namespace", "namespaces")
+    },
+    Resource {
+        has_status: true,
+        has_generation: true,
+        returns_deleted: true,
+        fields: fields![
+            "spec.nodeName" => "/spec/nodeName",
+            "spec.restartPolicy" => "/spec/restartPolicy",
+            "spec.schedulerName" => "/spec/schedulerName",
+            "spec.serviceAccountName" => "/spec/serviceAccountName",
+            "status.phase" => "/status/phase",
+            "status.podIP" => "/status/podIP",
+            "status.nominatedNodeName" => "/status/nominatedNodeName",
+        ],
+        hooks: hooks::POD,
+        ..row!(namespaced, "v1", "Pod", "pods")
+    },
+    Resource {
+        create_on_update: true,
+        has_dependents: false,
+        fields: fields![
+            "involvedObject.kind" => "/involvedObject/kind",
+            "involvedObject.namespace" => "/involvedObject/namespace",
+            "involvedObject.name" => "/involvedObject/name",
+            "involvedObject.uid" => "/involvedObject/uid",
+            "involvedObject.apiVersion" => "/involvedObject/apiVersion",
+            "involvedObject.resourceVersion" => "/involvedObject/resourceVersion",
+            "involvedObject.fieldPath" => "/involvedObject/fieldPath",
+            "reason" => "/reason",
+            "reportingComponent" => "/reportingComponent",
+            "source" => "/source/component",
+            "type" => "/type",
+        ],
+        ..row!(namespaced, "v1", "Event", "events")
+    },
+    Resource {
+        registry: "minions",
+        has_status: true,
+        fields: fields!["spec.unschedulable" => "/spec/unschedulable"],
+        ..row!(cluster, "v1", "Node", "nodes")
+    },
+    row!(namespaced, "v1", "ConfigMap", "configmaps"),
+    Resource { fields: fields!["type" => "/type"], ..row!(namespaced, "v1", "Secret", "secrets") },
+    Resource { returns_deleted: true, ..row!(namespaced, "v1", "ServiceAccount", "serviceaccounts") },
+    Resource {
+        has_status: true,
+        has_generation: true,
+        orphans_by_default: true,
+        fields: fields!["status.successful" => "/status/succeeded"],
+        hooks: hooks::JOB,
+        ..row!(namespaced, "batch", "v1", "Job", "jobs")
+    },
+    Resource {
+        has_status: true,
+        has_generation: true,
+        ..row!(namespaced, "batch", "v1", "CronJob", "cronjobs")
+    },
+    Resource {
+        unconditional_update: false,
+        create_on_update: true,
+        ..row!(namespaced, "coordination.k8s.io", "v1", "Lease", "leases")
+    },
+    Resource {
+        has_status: true,
+        has_generation: true,
+        unconditional_update: false,
+        ..row!(namespaced, "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
+    },
+    Resource {
+        has_generation: true,
+        ..row!(cluster, "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses")
+    },
+];
+
+/// The resource at `/apis/{group}/{version}/{plural}`.
+pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
+    RESOURCES.iter().find(|r| r.group == group && r.version == version && r.plural == plural)
+}
+
+/// The resource `plural` of the core group.
+pub(crate) fn core(plural: &str) -> &'static Resource {
+    find("", "v1", plural).expect("only called with core resources of the table")
+}
+
+/// All resources.
+pub fn all() -> &'static [Resource] {
+    &RESOURCES
+}

@@ -1,0 +1,242 @@
+//! Watch: a stream of events, one JSON object a line.
+//!
+//! ```text
+//!  Initial ──► Mark ──► Live ──► Done
+//!  (ADDED for   (the      (events, bookmarks,   (deadline, too slow, too old)
+//!   each match)  bookmark)  until the deadline)
+//! ```
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::{BufMut, Bytes, BytesMut};
+use http::{HeaderValue, Response, header};
+use tokio::time::Instant;
+use windlass_api::field;
+use windlass_store::{Change, Ended, Error, Event, Record, Watch};
+
+use crate::Shared;
+use crate::object::{self, Attributes};
+use crate::read::{Selection, parse_version};
+use crate::request::{Query, Target};
+use crate::resources::Resource;
+use crate::status::{Result, Status};
+
+/// upstream: a bookmark about once a minute.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// upstream: a watch without a timeout lasts between once and twice this long.
+const TIMEOUT_MIN_SECONDS: u64 = 1800;
+/// Events are put together up to this size, to hand few large pieces to the transport.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Spreads the ends of watches that were opened together.
+static OPENED: AtomicU64 = AtomicU64::new(0);
+
+/// Opens a watch. Errors found before the stream begins are plain answers; later ones are ERROR events.
+pub(crate) fn open(shared: &Arc<Shared>, target: &Target, query: &Query) -> Result<Response<Body>> {
+    let selection = Selection::parse(target, query)?;
+    let initial = query.flag("sendInitialEvents");
+    check_initial(initial, query.text("resourceVersionMatch"))?;
+    let asked = parse_version(query.text("resourceVersion"))?;
+    let seconds = query.number("timeoutSeconds")?.and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0);
+    let seconds = seconds.unwrap_or_else(|| {
+        let spread = OPENED.fetch_add(1, Ordering::Relaxed).wrapping_mul(677) % TIMEOUT_MIN_SECONDS;
+        TIMEOUT_MIN_SECONDS + spread
+    });
+
+    let prefix = target.prefix();
+    let wants_objects = initial.unwrap_or(asked == 0);
+    let (from, objects) = if wants_objects {
+        let list = shared.store.list(&prefix);
+        (list.revision, list.records.into_iter().filter(|record| selection.matches(record)).collect())
+    } else if initial == Some(false) && asked == 0 {
+        (shared.store.revision(), VecDeque::new())
+    } else {
+        (asked, VecDeque::new())
+    };
+    let (watch, error) = match shared.store.watch(prefix, from) {
+        Ok(watch) => (Some(watch), None),
+        Err(Error::TooOld { asked, oldest }) => (None, Some(Status::too_old(asked, oldest))),
+        Err(Error::Future { asked, current }) => return Err(Status::too_new(asked, current)),
+        Err(error @ (Error::Exists(_) | Error::NotFound(_) | Error::Conflict(_))) => {
+            return Err(Status::internal(&error.to_string()));
+        }
+    };
+    let now = Instant::now();
+    let mut first = BytesMut::new();
+    if let Some(status) = &error {
+        error_line(&mut first, status);
+    }
+    let state = Stream {
+        resource: target.resource,
+        selection,
+        watch,
+        objects,
+        mark_at: (initial == Some(true)).then_some(from),
+        first: (!first.is_empty()).then(|| first.freeze()),
+        with_bookmarks: query.flag("allowWatchBookmarks").unwrap_or(false),
+        next_bookmark: now + BOOKMARK_EVERY,
+        deadline: now + Duration::from_secs(seconds),
+    };
+    let stream = futures::stream::unfold(state, |mut state| async move {
+        let chunk = state.next().await?;
+        Some((Ok::<Bytes, Infallible>(chunk), state))
+    });
+    let mut response = Response::new(Body::from_stream(stream));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}
+
+/// `sendInitialEvents` and `resourceVersionMatch=NotOlderThan` come together or not at all.
+fn check_initial(initial: Option<bool>, matching: &str) -> Result<()> {
+    let path = field::Path::new("resourceVersionMatch");
+    let error = match (initial, matching) {
+        (None, "") | (Some(_), "NotOlderThan") => return Ok(()),
+        (None, _) => field::Error::forbidden(
+            &path,
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        ),
+        (Some(_), "") => field::Error::forbidden(
+            &path,
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        ),
+        (Some(_), other) => field::Error::not_supported(&path, other, &["NotOlderThan"]),
+    };
+    Err(Status::invalid("meta.k8s.io", "ListOptions", "", &[error]))
+}
+
+struct Stream {
+    resource: &'static Resource,
+    selection: Selection,
+    /// Gone once the stream is to end after what is left to say.
+    watch: Option<Watch<Attributes>>,
+    /// What is there already and has still to be sent as ADDED.
+    objects: VecDeque<Arc<Record<Attributes>>>,
+    /// The revision of the bookmark that ends the initial events, while it is due.
+    mark_at: Option<u64>,
+    /// Something to say before all else.
+    first: Option<Bytes>,
+    with_bookmarks: bool,
+    next_bookmark: Instant,
+    deadline: Instant,
+}
+
+impl Stream {
+    /// The next piece of the body, or its end.
+    async fn next(&mut self) -> Option<Bytes> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        let mut out = BytesMut::new();
+        while out.len() < CHUNK_BYTES {
+            let Some(record) = self.objects.pop_front() else { break };
+            line(&mut out, "ADDED", &record.bytes);
+        }
+        if self.objects.is_empty()
+            && let Some(revision) = self.mark_at.take()
+        {
+            bookmark_line(&mut out, self.resource, revision, true);
+        }
+        while out.is_empty() {
+            self.live(&mut out).await?;
+        }
+        Some(out.freeze())
+    }
+
+    /// Waits for something to happen; `None` at the end of the stream.
+    async fn live(&mut self, out: &mut BytesMut) -> Option<()> {
+        let watch = self.watch.as_mut()?;
+        let until = if self.with_bookmarks { self.next_bookmark.min(self.deadline) } else { self.deadline };
+        let ended = match tokio::time::timeout_at(until, watch.next()).await {
+            Ok(Ok(events)) => {
+                events.iter().for_each(|event| event_line(out, self.resource, &self.selection, event));
+                self.drain(out).err()
+            }
+            Ok(Err(ended)) => Some(ended),
+            Err(_) => {
+                // A revision is only safe to resume from when everything before it was sent: the position is.
+                let position = watch.position();
+                self.next_bookmark = Instant::now() + BOOKMARK_EVERY;
+                if Instant::now() >= self.deadline {
+                    self.watch = None;
+                }
+                if self.with_bookmarks {
+                    bookmark_line(out, self.resource, position, false);
+                }
+                None
+            }
+        };
+        if let Some(ended) = ended {
+            self.end(out, ended);
+        }
+        Some(())
+    }
+
+    /// Takes what else is there already, up to one piece.
+    fn drain(&mut self, out: &mut BytesMut) -> std::result::Result<(), Ended> {
+        let Some(watch) = &mut self.watch else { return Ok(()) };
+        while out.len() < CHUNK_BYTES {
+            let events = watch.poll()?;
+            if events.is_empty() {
+                break;
+            }
+            events.iter().for_each(|event| event_line(out, self.resource, &self.selection, event));
+        }
+        Ok(())
+    }
+
+    /// The last words: where to resume, or that there is nothing to resume from.
+    fn end(&mut self, out: &mut BytesMut, ended: Ended) {
+        self.watch = None;
+        match ended {
+            Ended::Slow { resume, .. } if self.with_bookmarks => {
+                bookmark_line(out, self.resource, resume, false);
+            }
+            Ended::Slow { .. } => {}
+            Ended::TooOld { asked, oldest } => error_line(out, &Status::too_old(asked, oldest)),
+        }
+    }
+}
+
+/// What an event means to those who only see what they selected.
+fn event_line(out: &mut BytesMut, resource: &Resource, selection: &Selection, event: &Event<Attributes>) {
+    let was = event.previous.as_ref().filter(|previous| selection.matches(previous));
+    let is = event.change != Change::Deleted && selection.matches(&event.record);
+    match (was, is, event.change) {
+        (None, true, Change::Created | Change::Updated | Change::Deleted) => {
+            line(out, "ADDED", &event.record.bytes)
+        }
+        (Some(_), true, Change::Created | Change::Updated | Change::Deleted) => {
+            line(out, "MODIFIED", &event.record.bytes);
+        }
+        (Some(_), false, Change::Deleted) => line(out, "DELETED", &event.record.bytes),
+        // upstream: an object that stops matching is shown as it last matched, at the revision of the change
+        (Some(was), false, Change::Created | Change::Updated) => {
+            line(out, "DELETED", &object::restamp(resource, &was.bytes, event.revision()));
+        }
+        (None, false, Change::Created | Change::Updated | Change::Deleted) => {}
+    }
+}
+
+fn line(out: &mut BytesMut, kind: &str, object: &[u8]) {
+    out.reserve(kind.len() + object.len() + 24);
+    out.put_slice(b"{\"type\":\"");
+    out.put_slice(kind.as_bytes());
+    out.put_slice(b"\",\"object\":");
+    out.put_slice(object);
+    out.put_slice(b"}\n");
+}
+
+fn bookmark_line(out: &mut BytesMut, resource: &Resource, revision: u64, ends_initial: bool) {
+    let annotations =
+        if ends_initial { ",\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}" } else { "" };
+    line(out, "BOOKMARK", format!("{}{revision}\"{annotations}}}}}", resource.version_prefix).as_bytes());
+}
+
+fn error_line(out: &mut BytesMut, status: &Status) {
+    line(out, "ERROR", status.to_json().to_string().as_bytes());
+}

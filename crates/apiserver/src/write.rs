@@ -1,0 +1,449 @@
+//! Create, PUT and PATCH: one path from a new state to the store, whatever made the new state.
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::{HeaderMap, Response, StatusCode};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use windlass_api::field;
+use windlass_api::validation::meta as meta_rules;
+use windlass_store::{Error, Key, Record};
+
+use crate::hooks::{Context, Warnings};
+use crate::object::{self, Attributes, Object};
+use crate::patch::Patch;
+use crate::request::{Query, Target};
+use crate::resources::{self, Resource};
+use crate::status::{Result, Status};
+use crate::{Shared, answer, environment};
+
+/// upstream: how many generated names are tried.
+const GENERATE_TRIES: usize = 8;
+/// How often a write that names no version starts over because another one came first. Each time somebody made
+/// progress; the bound only keeps a request from going on for ever.
+const CONFLICT_TRIES: usize = 100;
+
+/// Which part of an object a write may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Everything but the status.
+    Main,
+    /// The status, labels, annotations and finalizers.
+    Status,
+    /// What the server itself changes: no rules but those of deletion.
+    Server,
+}
+
+/// What came of a write.
+pub(crate) struct Written {
+    pub(crate) bytes: Bytes,
+    /// The revision of the object that is stored now.
+    pub(crate) revision: u64,
+    pub(crate) warnings: Warnings,
+}
+
+// --- create ---------------------------------------------------------------------------------------------------------
+
+/// POST to a collection.
+pub(crate) fn create(shared: &Shared, target: &Target, query: &Query, body: &[u8]) -> Result<Response<Body>> {
+    let object = decode(target.resource, body)?;
+    let written = create_object(shared, target, object, query.dry_run()?)?;
+    Ok(answer::object(StatusCode::CREATED, written.bytes, &written.warnings))
+}
+
+fn create_object(shared: &Shared, target: &Target, mut object: Object, is_dry_run: bool) -> Result<Written> {
+    let resource = target.resource;
+    check_place(&mut object, target)?;
+    if resource.namespaced {
+        check_namespace(shared, target, &object)?;
+    }
+    if !matches!(object.meta_text("resourceVersion"), "" | "0") {
+        return Err(Status::version_on_create());
+    }
+    let base =
+        if object.name().is_empty() { object.meta_text("generateName").to_owned() } else { String::new() };
+    let tries = if base.is_empty() { 1 } else { GENERATE_TRIES };
+    for _ in 0..tries {
+        let mut candidate = if tries == 1 { Object(std::mem::take(&mut object.0)) } else { object.clone() };
+        if !base.is_empty() {
+            candidate.set_meta("name", environment::generated_name(&base, shared.config.entropy.next()));
+        }
+        match create_named(shared, resource, candidate, is_dry_run)? {
+            Ok(written) => return Ok(written),
+            Err(existing) if base.is_empty() => return Err(Status::already_exists(resource, &existing)),
+            Err(_) => {}
+        }
+    }
+    Err(Status::no_unique_name(resource, &base))
+}
+
+/// The inner error is the name that is taken.
+fn create_named(
+    shared: &Shared,
+    resource: &'static Resource,
+    mut object: Object,
+    is_dry_run: bool,
+) -> Result<std::result::Result<Written, String>> {
+    let now = shared.now_text();
+    for field in
+        ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "resourceVersion"]
+    {
+        object.meta_mut().remove(field);
+    }
+    object.set_meta("uid", environment::uid(shared.config.entropy.next()));
+    object.set_meta("creationTimestamp", now.as_str());
+    if resource.has_generation {
+        object.set_meta("generation", 1);
+    } else {
+        object.meta_mut().remove("generation");
+    }
+    let context = Context { gates: &shared.config.gates, now: &now };
+    let warnings = (resource.hooks.create)(&mut object, context)?;
+    if !resource.hooks.validates_metadata {
+        check_meta(resource, &object)?;
+    }
+    let key = Key::new(resource.plural, object.namespace(), object.name());
+    let draft = object.draft(resource);
+    if is_dry_run {
+        if shared.store.get(&key).is_some() {
+            return Ok(Err(object.name().to_owned()));
+        }
+        return Ok(Ok(Written { bytes: draft.unstamped(), revision: 0, warnings }));
+    }
+    match shared.store.create(key, object.attributes(resource), |revision| draft.stamp(revision)) {
+        Ok(record) => Ok(Ok(Written { bytes: record.bytes.clone(), revision: record.revision, warnings })),
+        Err(Error::Exists(_)) => Ok(Err(object.name().to_owned())),
+        Err(error) => Err(Status::internal(&error.to_string())),
+    }
+}
+
+/// The rules of `metadata` that hold for every kind.
+fn check_meta(resource: &Resource, object: &Object) -> Result<()> {
+    let meta = typed_meta(resource, object)?;
+    let path = field::Path::new("metadata");
+    let errors = if resource.namespaced {
+        meta_rules::validate_object_meta(&meta, &path, meta_rules::dns1123_subdomain)
+    } else {
+        let rule = if resource.plural == "namespaces" {
+            meta_rules::dns1123_label
+        } else {
+            meta_rules::dns1123_subdomain
+        };
+        meta_rules::validate_cluster_object_meta(&meta, &path, rule)
+    };
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(Status::invalid(resource.group, resource.kind, object.name(), &errors))
+    }
+}
+
+fn typed_meta(resource: &Resource, object: &Object) -> Result<ObjectMeta> {
+    let meta = object.0.get("metadata").unwrap_or(&Value::Null);
+    ObjectMeta::deserialize(meta).map_err(|error| unreadable(resource, &error.to_string()))
+}
+
+/// Fills the namespace in from the path, and refuses another one.
+fn check_place(object: &mut Object, target: &Target) -> Result<()> {
+    if !target.resource.namespaced {
+        object.meta_mut().remove("namespace");
+        return Ok(());
+    }
+    match object.namespace() {
+        "" => {
+            object.set_meta("namespace", target.namespace.as_str());
+            Ok(())
+        }
+        given if given == target.namespace => Ok(()),
+        _ => Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        )),
+    }
+}
+
+/// upstream: admission plugin NamespaceLifecycle.
+fn check_namespace(shared: &Shared, target: &Target, object: &Object) -> Result<()> {
+    let namespaces = resources::core("namespaces");
+    let key = Key::new(namespaces.plural, "", &target.namespace);
+    let record = shared.store.get(&key).ok_or_else(|| Status::not_found(namespaces, &target.namespace))?;
+    let phase = record.attributes.fields.iter().find(|(name, _)| *name == "status.phase");
+    match phase {
+        Some((_, phase)) if phase == "Terminating" => {
+            Err(Status::namespace_terminating(target.resource, object.name(), &target.namespace))
+        }
+        _ => Ok(()),
+    }
+}
+
+// --- decoding -------------------------------------------------------------------------------------------------------
+
+/// Reads the body of a create or PUT.
+fn decode(resource: &Resource, body: &[u8]) -> Result<Object> {
+    let mut value: Value =
+        serde_json::from_slice(body).map_err(|error| unreadable(resource, &error.to_string()))?;
+    object::strip_nulls(&mut value);
+    let Value::Object(map) = value else {
+        return Err(unreadable(resource, "the body is not a JSON object"));
+    };
+    let mut object = Object(map);
+    for (field, expected) in [("apiVersion", resource.api_version), ("kind", resource.kind)] {
+        let given = object.0.get(field).and_then(Value::as_str).unwrap_or(expected);
+        if given != expected {
+            return Err(match field {
+                "apiVersion" => Status::bad_request(format!(
+                    "the API version in the data ({given}) does not match the expected API version ({expected})"
+                )),
+                _ => Status::bad_request(format!(
+                    "{given} in version {:?} cannot be handled as a {expected}",
+                    resource.version
+                )),
+            });
+        }
+        object.0.insert(field.to_owned(), json!(expected));
+    }
+    if !object.0.get("metadata").is_none_or(Value::is_object) {
+        return Err(unreadable(resource, "metadata is not a JSON object"));
+    }
+    Ok(object)
+}
+
+/// A body that is not an object of the kind.
+pub(crate) fn unreadable(resource: &Resource, why: &str) -> Status {
+    let Resource { kind, version, .. } = resource;
+    Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
+}
+
+// --- PUT and PATCH --------------------------------------------------------------------------------------------------
+
+/// PUT of an object or of its status.
+pub(crate) fn replace(
+    shared: &Shared,
+    target: &Target,
+    query: &Query,
+    body: &[u8],
+    scope: Scope,
+) -> Result<Response<Body>> {
+    let mut object = decode(target.resource, body)?;
+    check_place(&mut object, target)?;
+    if object.name().is_empty() {
+        object.set_meta("name", target.name.as_str());
+    }
+    check_name(&object, target)?;
+    let is_dry_run = query.dry_run()?;
+    let updated = update(shared, target, scope, is_dry_run, |_| Ok(object.clone()));
+    match updated {
+        Err(status) if status.is_not_found() && target.resource.create_on_update && scope == Scope::Main => {
+            object.meta_mut().remove("resourceVersion");
+            let written = create_object(shared, target, object, is_dry_run)?;
+            Ok(answer::object(StatusCode::CREATED, written.bytes, &written.warnings))
+        }
+        updated => {
+            let written = updated?;
+            Ok(answer::object(StatusCode::OK, written.bytes, &written.warnings))
+        }
+    }
+}
+
+fn check_name(object: &Object, target: &Target) -> Result<()> {
+    if object.name() == target.name {
+        return Ok(());
+    }
+    Err(Status::bad_request(format!(
+        "the name of the object ({}) does not match the name on the URL ({})",
+        object.name(),
+        target.name
+    )))
+}
+
+/// PATCH of an object or of its status.
+pub(crate) fn patch(
+    shared: &Shared,
+    target: &Target,
+    query: &Query,
+    headers: &HeaderMap,
+    body: &[u8],
+    scope: Scope,
+) -> Result<Response<Body>> {
+    let patch = Patch::parse(headers, body)?;
+    let written = update(shared, target, scope, query.dry_run()?, |old| {
+        let mut new = patch.apply(target.resource, old)?;
+        check_place(&mut new, target)?;
+        check_name(&new, target)?;
+        Ok(new)
+    })?;
+    Ok(answer::object(StatusCode::OK, written.bytes, &written.warnings))
+}
+
+/// Changes an object: `change` makes the new state from the old. Starts over when another write came first, unless the
+/// new state names the version it is based on.
+pub(crate) fn update(
+    shared: &Shared,
+    target: &Target,
+    scope: Scope,
+    is_dry_run: bool,
+    change: impl Fn(&Object) -> Result<Object>,
+) -> Result<Written> {
+    let key = target.key();
+    for _ in 0..CONFLICT_TRIES {
+        let record =
+            shared.store.get(&key).ok_or_else(|| Status::not_found(target.resource, &target.name))?;
+        let old = Object::from_stored(&record.bytes)?;
+        let new = change(&old)?;
+        if let Some(written) = try_update(shared, target, scope, is_dry_run, &record, &old, new)? {
+            return Ok(written);
+        }
+    }
+    Err(Status::modified(target.resource, &target.name))
+}
+
+/// `None` when another write came first.
+fn try_update(
+    shared: &Shared,
+    target: &Target,
+    scope: Scope,
+    is_dry_run: bool,
+    record: &Record<Attributes>,
+    old: &Object,
+    mut new: Object,
+) -> Result<Option<Written>> {
+    let resource = target.resource;
+    check_versions(target, scope, old, &mut new)?;
+    let now = shared.now_text();
+    let context = Context { gates: &shared.config.gates, now: &now };
+    let warnings = match scope {
+        Scope::Main => prepare_main(resource, &mut new, old, context)?,
+        Scope::Status => prepare_status(resource, &mut new, old, context)?,
+        Scope::Server => Warnings::new(),
+    };
+    if new == *old {
+        let (bytes, revision) = (record.bytes.clone(), record.revision);
+        return Ok(Some(Written { bytes, revision, warnings }));
+    }
+    let draft = new.draft(resource);
+    if is_dry_run {
+        let revision = record.revision;
+        return Ok(Some(Written { bytes: draft.stamp(revision), revision, warnings }));
+    }
+    let attributes = new.attributes(resource);
+    let stamp = |revision| draft.stamp(revision);
+    let stored = if is_released(&new, old) {
+        shared.store.delete(&record.key, record.revision, attributes, stamp)
+    } else {
+        shared.store.update(&record.key, record.revision, attributes, stamp)
+    };
+    match stored {
+        Ok(record) => Ok(Some(Written { bytes: record.bytes.clone(), revision: record.revision, warnings })),
+        Err(Error::Conflict(_)) => Ok(None),
+        Err(Error::NotFound(_)) => Err(Status::not_found(resource, &target.name)),
+        Err(error) => Err(Status::internal(&error.to_string())),
+    }
+}
+
+/// Checks the UID and version that the new state names, and puts back what a client cannot change.
+fn check_versions(target: &Target, scope: Scope, old: &Object, new: &mut Object) -> Result<()> {
+    let resource = target.resource;
+    if !matches!(new.uid(), "") && new.uid() != old.uid() {
+        let (asked, found) = (new.uid(), old.uid());
+        return Err(Status::another_uid(resource, &target.namespace, &target.name, asked, found));
+    }
+    match new.meta_text("resourceVersion") {
+        "" | "0" if !resource.unconditional_update && scope != Scope::Server => {
+            return Err(Status::version_required(resource, &target.name));
+        }
+        "" | "0" => {}
+        given if given != old.meta_text("resourceVersion") => {
+            return Err(Status::modified(resource, &target.name));
+        }
+        _ => {}
+    }
+    for field in ["resourceVersion", "uid", "creationTimestamp", "managedFields", "selfLink"] {
+        new.copy_meta(old, field);
+    }
+    if scope != Scope::Server {
+        for field in ["generation", "deletionTimestamp", "deletionGracePeriodSeconds", "generateName"] {
+            new.copy_meta(old, field);
+        }
+    }
+    Ok(())
+}
+
+fn prepare_main(
+    resource: &Resource,
+    new: &mut Object,
+    old: &Object,
+    context: Context<'_>,
+) -> Result<Warnings> {
+    if resource.has_status {
+        new.copy_section(old, "status");
+    }
+    let warnings = (resource.hooks.update)(new, old, context)?;
+    if !resource.hooks.validates_metadata {
+        check_meta_update(resource, new, old)?;
+    }
+    if resource.has_generation && has_changed_spec(new, old) {
+        new.set_meta("generation", old.generation() + 1);
+    }
+    Ok(warnings)
+}
+
+fn prepare_status(
+    resource: &Resource,
+    new: &mut Object,
+    old: &Object,
+    context: Context<'_>,
+) -> Result<Warnings> {
+    let status = new.0.remove("status");
+    let metadata = new.0.remove("metadata");
+    new.0.clone_from(&old.0);
+    for (field, value) in [("status", status), ("metadata", metadata)] {
+        match value {
+            Some(value) => new.0.insert(field.to_owned(), value),
+            None => new.0.remove(field),
+        };
+    }
+    let warnings = (resource.hooks.status)(new, old, context)?;
+    check_meta_update(resource, new, old)?;
+    Ok(warnings)
+}
+
+/// Metadata is looked at only when it was changed: most writes change a status or one finalizer.
+pub(crate) fn check_meta_update(resource: &Resource, new: &Object, old: &Object) -> Result<()> {
+    if new.meta() == old.meta() {
+        return Ok(());
+    }
+    let path = field::Path::new("metadata");
+    let (new_meta, old_meta) = (typed_meta(resource, new)?, typed_meta(resource, old)?);
+    let errors = meta_rules::validate_object_meta_update(&new_meta, &old_meta, &path);
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(Status::invalid(resource.group, resource.kind, new.name(), &errors))
+    }
+}
+
+/// Everything that is neither metadata nor status counts as spec.
+fn has_changed_spec(new: &Object, old: &Object) -> bool {
+    !spec_of(new).eq(spec_of(old))
+}
+
+fn spec_of(object: &Object) -> impl Iterator<Item = (&String, &Value)> {
+    object.0.iter().filter(|(field, _)| !matches!(field.as_str(), "metadata" | "status"))
+}
+
+/// upstream: ShouldDeleteDuringUpdate. The last finalizer is gone, and nobody is waited for any more.
+fn is_released(new: &Object, old: &Object) -> bool {
+    old.is_deleting()
+        && old.grace().unwrap_or(0) == 0
+        && new.finalizers().is_empty()
+        && namespace_finalizers(new) == 0
+}
+
+/// A namespace has a second list of finalizers, in its spec.
+pub(crate) fn namespace_finalizers(object: &Object) -> usize {
+    if object.0.get("kind").and_then(Value::as_str) != Some("Namespace") {
+        return 0;
+    }
+    let list = object.0.get("spec").and_then(|spec| spec.get("finalizers")).and_then(Value::as_array);
+    list.map_or(0, Vec::len)
+}

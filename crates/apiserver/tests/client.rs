@@ -1,0 +1,126 @@
+//! The server as the client library of our own controllers sees it.
+
+mod common;
+
+use common::{cluster, job, pod};
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::runtime::watcher::{self, Event, watcher};
+use serde_json::json;
+
+fn typed<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> T {
+    serde_json::from_value(value).expect("typed")
+}
+
+#[tokio::test]
+async fn a_pod_lives_its_life_through_the_client() {
+    let cluster = cluster();
+    let pods: Api<Pod> = Api::default_namespaced(cluster.client());
+    let made = pods.create(&PostParams::default(), &typed(pod("a"))).await.expect("created");
+    assert_eq!(made.metadata.generation, Some(1));
+    assert_eq!(made.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Pending"));
+
+    let binding = common::binding("a", "n1");
+    let bound: kube::core::Status =
+        pods.create_subresource("binding", "a", &PostParams::default(), &binding).await.expect("bound");
+    assert!(bound.is_success());
+
+    let patch = Patch::Strategic(
+        json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}),
+    );
+    let running = pods.patch_status("a", &PatchParams::default(), &patch).await.expect("patched");
+    let conditions = running.status.expect("status").conditions.expect("conditions");
+    let types: Vec<&str> = conditions.iter().map(|c| c.type_.as_str()).collect();
+    assert_eq!(types, ["Ready", "PodScheduled"]);
+
+    let marked = pods.delete("a", &DeleteParams::default()).await.expect("accepted");
+    assert_eq!(marked.left().expect("the pod").metadata.deletion_grace_period_seconds, Some(30));
+    let gone = pods.delete("a", &DeleteParams::default().grace_period(0)).await.expect("gone");
+    assert!(gone.is_left());
+    assert!(pods.get_opt("a").await.expect("an answer").is_none());
+}
+
+#[tokio::test]
+async fn the_watcher_of_the_library_lists_and_follows() {
+    let cluster = cluster();
+    let pods: Api<Pod> = Api::all(cluster.client());
+    cluster.pod("a").await;
+    for config in [watcher::Config::default(), watcher::Config::default().streaming_lists()] {
+        let mut events = watcher(pods.clone(), config.labels("app=a")).boxed();
+        let mut seen = Vec::new();
+        while let Some(event) = events.try_next().await.expect("an event") {
+            match event {
+                Event::Init => seen.push("init".to_owned()),
+                Event::InitApply(pod) => seen.push(format!("has {}", pod.metadata.name.expect("name"))),
+                Event::InitDone => {
+                    seen.push("done".to_owned());
+                    cluster.pod("b").await;
+                    cluster.delete("/api/v1/namespaces/default/pods/b", json!({})).await;
+                }
+                Event::Apply(pod) => seen.push(format!("set {}", pod.metadata.name.expect("name"))),
+                Event::Delete(pod) => {
+                    seen.push(format!("gone {}", pod.metadata.name.expect("name")));
+                    break;
+                }
+            }
+        }
+        assert_eq!(seen, ["init", "has a", "done", "set b", "gone b"]);
+    }
+}
+
+#[tokio::test]
+async fn a_watch_of_the_library_sees_typed_events_and_a_bookmark() {
+    let cluster = cluster();
+    let jobs: Api<Job> = Api::default_namespaced(cluster.client());
+    jobs.create(&PostParams::default(), &typed(job("j"))).await.expect("created");
+    let mut events = jobs.watch(&WatchParams::default().initial_events(), "0").await.expect("open").boxed();
+    let added = events.try_next().await.expect("an event").expect("not the end");
+    assert!(matches!(added, WatchEvent::Added(job) if job.metadata.name.as_deref() == Some("j")));
+    let mark = events.try_next().await.expect("an event").expect("not the end");
+    let WatchEvent::Bookmark(mark) = mark else { panic!("{mark:?}") };
+    assert_eq!(mark.metadata.annotations.get("k8s.io/initial-events-end").map(String::as_str), Some("true"));
+}
+
+#[tokio::test]
+async fn lists_are_paged_and_errors_are_typed() {
+    let cluster = cluster();
+    let pods: Api<Pod> = Api::default_namespaced(cluster.client());
+    for i in 0..5 {
+        cluster.pod(&format!("p{i}")).await;
+    }
+    let first = pods.list(&ListParams::default().limit(2)).await.expect("listed");
+    assert_eq!(first.metadata.remaining_item_count, Some(3));
+    let token = first.metadata.continue_.expect("more");
+    let second = pods.list(&ListParams::default().limit(10).continue_token(&token)).await.expect("listed");
+    let names: Vec<_> =
+        first.items.iter().chain(&second.items).map(|p| p.metadata.name.clone().expect("name")).collect();
+    assert_eq!(names, ["p0", "p1", "p2", "p3", "p4"]);
+    let missing = pods.get("nope").await.expect_err("missing");
+    assert!(matches!(missing, kube::Error::Api(status) if status.is_not_found()));
+    let twice = pods.create(&PostParams::default(), &typed(pod("p0"))).await.expect_err("taken");
+    assert!(matches!(twice, kube::Error::Api(status) if status.is_already_exists()));
+}
+
+#[tokio::test]
+async fn cluster_wide_kinds_have_no_namespace() {
+    let cluster = cluster();
+    let namespaces: Api<Namespace> = Api::all(cluster.client());
+    let names: Vec<_> = namespaces
+        .list(&ListParams::default())
+        .await
+        .expect("listed")
+        .items
+        .into_iter()
+        .map(|n| n.metadata.name.expect("name"))
+        .collect();
+    assert_eq!(names, ["default", "kube-node-lease", "kube-public", "kube-system"]);
+    let nodes: Api<Node> = Api::all(cluster.client());
+    let node = typed(json!({"metadata": {"name": "n1"}, "status": {"capacity": {"cpu": "2"}}}));
+    let made = nodes.create(&PostParams::default(), &node).await.expect("created");
+    assert_eq!((made.metadata.namespace, made.metadata.generation), (None, None));
+    let status = Patch::Merge(json!({"status": {"capacity": {"cpu": "2"}}}));
+    let patched = nodes.patch_status("n1", &PatchParams::default(), &status).await.expect("patched");
+    assert_eq!(patched.status.expect("status").capacity.expect("capacity")["cpu"].0, "2");
+}
