@@ -1,0 +1,193 @@
+//! Random cases: a Job, and at least fifty things that happen to it. All from one number.
+
+use proptest::collection::vec;
+use proptest::option::weighted;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
+
+use crate::controller::{Fate, Weather};
+use crate::plan::{COUNTED_CODE, FAIL_INDEX_CODE, FAIL_JOB_CODE, IGNORED_CODE, JobPlan, Shape, Success};
+use crate::promises::Breach;
+use crate::run::{Case, run};
+use crate::steps::{NodeEvent, OrphanState, Step, UserEvent};
+
+/// Fewest and most steps of a case.
+const STEPS: std::ops::Range<usize> = 50..90;
+
+/// The case of a seed.
+pub fn case(seed: u64) -> Case {
+    tree(seed).1.current()
+}
+
+/// Runs the case of a seed again, and says what it was.
+pub fn replay(seed: u64) -> (Case, Result<(), Breach>) {
+    let case = case(seed);
+    let result = run(&case).map(|_| ());
+    (case, result)
+}
+
+/// Runs the cases of some seeds. The first that breaks a promise is made as small as it can be, and told.
+pub fn search(seeds: impl IntoIterator<Item = u64>) -> Result<(), Box<Finding>> {
+    for seed in seeds {
+        let (_, result) = replay(seed);
+        if let Err(breach) = result {
+            return Err(Box::new(shrunk(seed, breach)));
+        }
+    }
+    Ok(())
+}
+
+/// A broken promise, with all that is needed to see it again.
+#[derive(Debug)]
+pub struct Finding {
+    /// The seed: set `WINDLASS_SIM_SEED` to it.
+    pub seed: u64,
+    /// What was broken.
+    pub breach: Breach,
+    /// The smallest case that breaks the same promise.
+    pub smallest: Case,
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { seed, breach, smallest } = self;
+        writeln!(f, "{breach}\nseed: {seed} (WINDLASS_SIM_SEED={seed} runs it again)\nsmallest case:")?;
+        write!(f, "{smallest:?}")
+    }
+}
+
+fn shrunk(seed: u64, breach: Breach) -> Finding {
+    let (mut runner, tree) = tree(seed);
+    let promise = breach.promise;
+    let outcome = runner.run_one(tree, |case| match run(&case) {
+        Err(breach) if breach.promise == promise => Err(TestCaseError::fail(breach.to_string())),
+        _ => Ok(()),
+    });
+    let smallest = match outcome {
+        Err(TestError::Fail(_, smallest)) => smallest,
+        Err(TestError::Abort(_)) | Ok(_) => case(seed),
+    };
+    let breach = run(&smallest).err().unwrap_or(breach);
+    Finding { seed, breach, smallest }
+}
+
+fn tree(seed: u64) -> (TestRunner, impl ValueTree<Value = Case>) {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let config = Config { failure_persistence: None, max_shrink_iters: 4000, ..Config::default() };
+    let mut runner =
+        TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    let tree = cases().new_tree(&mut runner).expect("no case is refused");
+    (runner, tree)
+}
+
+/// Any case.
+fn cases() -> impl Strategy<Value = Case> {
+    (plans(), vec(steps(), STEPS)).prop_map(|(plan, steps)| Case { plan, steps })
+}
+
+fn plans() -> impl Strategy<Value = JobPlan> {
+    let shape = prop_oneof![
+        1 => Just(Shape::WorkQueue),
+        3 => (0..=5).prop_map(Shape::Fixed),
+        4 => (0..=5).prop_map(Shape::Indexed),
+    ];
+    let counts = (shape, prop_oneof![3 => Just(true), 2 => Just(false)], 0..=4, prop_oneof![0..=2, Just(6)]);
+    let limits = (weighted(0.5, 0..=2), weighted(0.3, 0..=2));
+    let policies = (
+        weighted(0.4, Just(())),
+        weighted(0.25, prop_oneof![Just(Success::Leader), (1..=2).prop_map(Success::Count)]),
+        any::<bool>(),
+    );
+    let times = (weighted(0.2, 0_i64..=60), weighted(0.1, Just(())), weighted(0.2, Just(())));
+    (counts, limits, policies, times).prop_map(|(counts, limits, policies, times)| {
+        let (shape, is_even, parallelism, backoff_limit) = counts;
+        let parallelism = match shape {
+            Shape::Indexed(completions) if is_even => completions,
+            Shape::Indexed(_) | Shape::Fixed(_) | Shape::WorkQueue => parallelism,
+        };
+        let per_index = limits.0;
+        JobPlan {
+            shape,
+            parallelism,
+            // Most Jobs with a limit per index have no other.
+            backoff_limit: if per_index.is_some() && backoff_limit > 0 { i32::MAX } else { backoff_limit },
+            per_index,
+            max_failed_indexes: limits.1,
+            has_policy: policies.0.is_some(),
+            success: policies.1,
+            replaces_failed: policies.2,
+            deadline_s: times.0,
+            is_suspended: times.1.is_some(),
+            restarts_in_place: times.2.is_some(),
+        }
+    })
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        12 => (0_u8..4, 0_u8..6).prop_map(|(jobs, pods)| Step::Deliver(jobs, pods)),
+        4 => Just(Step::Deliver(u8::MAX, u8::MAX)),
+        2 => (1_u8..12).prop_map(Step::Redeliver),
+        1 => Just(Step::Relist),
+        24 => weather().prop_map(Step::Pass),
+        1 => Just(Step::Die),
+        24 => (any::<u8>(), node_events()).prop_map(|(pick, event)| Step::Node(pick, event)),
+        8 => user_events().prop_map(Step::User),
+        3 => prop_oneof![Just(1), Just(100), Just(1000), Just(11_000)].prop_map(Step::Wait),
+        6 => Just(Step::WaitForWake),
+        2 => Just(Step::CollectGarbage),
+    ]
+}
+
+fn weather() -> impl Strategy<Value = Weather> {
+    let fate = prop_oneof![
+        8 => Just(Fate::Fine),
+        1 => Just(Fate::Lost),
+        1 => Just(Fate::Unheard),
+        1 => Just(Fate::Halved),
+    ];
+    (any::<u8>(), vec(fate, 0..4), weighted(0.15, 0_u8..5))
+        .prop_map(|(order, fates, dies_after)| Weather { order, fates, dies_after })
+}
+
+fn node_events() -> impl Strategy<Value = NodeEvent> {
+    let code = || {
+        prop_oneof![
+            2 => Just(1),
+            1 => Just(IGNORED_CODE),
+            1 => Just(COUNTED_CODE),
+            1 => Just(FAIL_INDEX_CODE),
+            1 => Just(FAIL_JOB_CODE),
+        ]
+    };
+    prop_oneof![
+        8 => Just(NodeEvent::Progress),
+        4 => Just(NodeEvent::Succeed),
+        4 => code().prop_map(NodeEvent::Fail),
+        1 => Just(NodeEvent::Disrupt),
+        1 => Just(NodeEvent::Restart),
+        3 => prop_oneof![3 => code(), 1 => Just(0)].prop_map(NodeEvent::End),
+        1 => Just(NodeEvent::Flip),
+    ]
+}
+
+fn user_events() -> impl Strategy<Value = UserEvent> {
+    let orphan =
+        prop_oneof![Just(OrphanState::Running), Just(OrphanState::Succeeded), Just(OrphanState::Failed)];
+    prop_oneof![
+        4 => (0..=5).prop_map(UserEvent::Parallelism),
+        4 => (0..=5).prop_map(UserEvent::Resize),
+        4 => any::<bool>().prop_map(UserEvent::Suspend),
+        2 => any::<bool>().prop_map(UserEvent::ReplaceFailed),
+        1 => (0_i64..=60).prop_map(UserEvent::Deadline),
+        1 => any::<bool>().prop_map(UserEvent::DeleteJob),
+        4 => any::<u8>().prop_map(UserEvent::DeletePod),
+        2 => any::<u8>().prop_map(UserEvent::ForceDeletePod),
+        2 => any::<u8>().prop_map(UserEvent::Relabel),
+        2 => (0_u8..10, orphan).prop_map(|(index, state)| UserEvent::MakeOrphan(index, state)),
+        2 => any::<u8>().prop_map(UserEvent::Squat),
+        2 => any::<bool>().prop_map(UserEvent::AddCondition),
+    ]
+}
