@@ -20,8 +20,9 @@ pub fn decide(seen: &Observation<'_>) -> Decision {
         return decision;
     }
     // Whose pods are these? Nothing is counted before that is settled.
-    if let Some(decision) = claim(seen) {
-        return decision;
+    let (claims, claims_held) = claim(seen);
+    if !claims.is_empty() {
+        return settle(claims);
     }
     // How many are there, and what is new about them?
     let tally = tally::of(seen);
@@ -33,41 +34,47 @@ pub fn decide(seen: &Observation<'_>) -> Decision {
     let tracking = track::plan(seen, &tally, finish.as_ref(), &fleet);
     // When does time alone change the answer?
     let deadline = verdict::deadline_at(seen, &tally).filter(|_| finish.is_none());
-    compose(finish.as_ref(), fleet, tracking, deadline)
+    let waits =
+        [(claims_held, Wait::Api(Kind::Claim)), (deadline, Wait::Deadline)].map(|(at, why)| Some((at?, why)));
+    compose(finish.as_ref(), fleet, tracking, waits.into_iter().flatten())
 }
 
-/// Adopts orphans and lets strays go. A Job that is being deleted does neither.
-fn claim(seen: &Observation<'_>) -> Option<Decision> {
-    if seen.job.is_deleted || seen.own.held_until(Kind::Claim, seen.now).is_some() {
-        return None;
+/// Orphans to adopt and strays to let go, or until when they have to wait. A Job that is being deleted does neither.
+fn claim(seen: &Observation<'_>) -> (Vec<Action>, Option<Timestamp>) {
+    if seen.job.is_deleted {
+        return (Vec::new(), None);
     }
-    let strays: Vec<Action> = seen.pods.strays().map(|pod| Action::Disown(pod_ref(pod))).collect();
-    let orphans: Vec<Action> = seen.pods.orphans().map(|pod| Action::Adopt(pod_ref(pod))).collect();
-    let note = Note::Claiming { adopted: orphans.len(), released: strays.len() };
-    let stage: Vec<Action> =
-        strays.into_iter().chain(orphans).take(seen.settings.pods_per_stage_max).collect();
-    (!stage.is_empty()).then(|| Decision { stage, wake: Wake::Again, because: Trace(vec![note]) })
+    let strays = seen.pods.strays().map(|pod| Action::Disown(pod_ref(pod)));
+    let orphans = seen.pods.orphans().map(|pod| Action::Adopt(pod_ref(pod)));
+    let claims: Vec<Action> = strays.chain(orphans).take(seen.settings.pods_per_stage_max).collect();
+    match seen.own.held_until(Kind::Claim, seen.now).filter(|_| !claims.is_empty()) {
+        Some(until) => (Vec::new(), Some(until)),
+        None => (claims, None),
+    }
+}
+
+fn settle(claims: Vec<Action>) -> Decision {
+    let adopted = claims.iter().filter(|claim| matches!(claim, Action::Adopt(_))).count();
+    let note = Note::Claiming { adopted, released: claims.len() - adopted };
+    Decision { stage: claims, wake: Wake::Again, because: Trace(vec![note]) }
 }
 
 fn compose(
     finish: Option<&Finish>,
     fleet: Fleet,
     tracking: Tracking,
-    deadline: Option<Timestamp>,
+    waits: impl Iterator<Item = (Timestamp, Wait)>,
 ) -> Decision {
     let mut notes = fleet.notes;
     notes.extend(tracking.notes);
-    if let Some(until) = deadline {
-        notes.push(Note::Waiting { until, why: Wait::Deadline });
+    let mut soonest = fleet.wake.into_iter().chain(tracking.wake).min();
+    for (until, why) in waits {
+        notes.push(Note::Waiting { until, why });
+        soonest = Some(soonest.map_or(until, |soonest| soonest.min(until)));
     }
     let status = tracking.status.map(|write| Action::WriteStatus(Box::new(write)));
     let stage: Vec<Action> = fleet.actions.into_iter().chain(tracking.releases).chain(status).collect();
-    let wake = if stage.is_empty() {
-        let soonest = [fleet.wake, tracking.wake, deadline].into_iter().flatten().min();
-        soonest.map_or(Wake::Settled, Wake::At)
-    } else {
-        Wake::Again
-    };
+    let wake = if stage.is_empty() { soonest.map_or(Wake::Settled, Wake::At) } else { Wake::Again };
     debug_assert!(finish.is_none() || !stage.iter().any(|action| matches!(action, Action::Create(_))));
     Decision { stage, wake, because: Trace(notes) }
 }

@@ -129,6 +129,8 @@ pub enum CreationReason {
 pub enum RemovalReason {
     /// The Job is suspended.
     Suspended,
+    /// The Job has succeeded without it.
+    Succeeded,
     /// There are more pods than wanted.
     Surplus,
     /// An Indexed Job can't use it: no index, an index beyond the last, or a second pod of an index.

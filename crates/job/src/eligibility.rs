@@ -1,9 +1,9 @@
 //! Whether there is anything to decide about a Job at all.
 
-use crate::decision::{Action, Decision, Event, Wake};
+use crate::decision::{Action, Decision, Event, Kind, Wake};
 use crate::job_facts::Mode;
 use crate::observation::Observation;
-use crate::trace::{Note, Trace};
+use crate::trace::{Note, Trace, Wait};
 use crate::track::pod_ref;
 
 /// The decision about a Job that needs no thought, or `None` if it does.
@@ -30,24 +30,28 @@ fn idle(note: Note) -> Decision {
 /// finalizer for ever.
 fn release_stragglers(seen: &Observation<'_>) -> Decision {
     let stragglers = seen.pods.held().chain(seen.pods.held_active());
-    let stage: Vec<Action> =
+    let stage =
         stragglers.take(seen.settings.pods_per_stage_max).map(|pod| Action::Release(pod_ref(pod))).collect();
-    let held_until = seen.own.held_until(crate::decision::Kind::Release, seen.now);
-    match (stage.is_empty(), held_until) {
-        (true, _) => idle(Note::Finished),
-        (false, Some(until)) => {
-            Decision { stage: Vec::new(), wake: Wake::At(until), because: Trace(vec![Note::Finished]) }
-        }
-        (false, None) => Decision { stage, wake: Wake::Again, because: Trace(vec![Note::Finished]) },
-    }
+    unless_held(seen, Kind::Release, stage, Note::Finished)
 }
 
 fn report_unknown_mode(seen: &Observation<'_>) -> Decision {
-    let mut decision = idle(Note::UnknownMode);
-    if !seen.own.has_warned {
-        let event =
-            Event::warning("UnknownCompletionMode", "Skipped Job sync because completion mode is unknown");
-        decision.stage.push(Action::Emit(event));
+    let event =
+        Event::warning("UnknownCompletionMode", "Skipped Job sync because completion mode is unknown");
+    let stage = if seen.own.has_warned { Vec::new() } else { vec![Action::Emit(event)] };
+    unless_held(seen, Kind::Emit, stage, Note::UnknownMode)
+}
+
+/// Leaves alone what failed a moment ago.
+fn unless_held(seen: &Observation<'_>, kind: Kind, stage: Vec<Action>, note: Note) -> Decision {
+    if stage.is_empty() {
+        return idle(note);
     }
-    decision
+    match seen.own.held_until(kind, seen.now) {
+        Some(until) => {
+            let wait = Note::Waiting { until, why: Wait::Api(kind) };
+            Decision { stage: Vec::new(), wake: Wake::At(until), because: Trace(vec![note, wait]) }
+        }
+        None => Decision { stage, wake: Wake::Again, because: Trace(vec![note]) },
+    }
 }

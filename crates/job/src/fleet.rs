@@ -10,7 +10,7 @@ use crate::pod_facts::{IndexFailures, PodFacts};
 use crate::tally::{Tally, counts};
 use crate::trace::{Note, Wait};
 use crate::track::pod_ref;
-use crate::verdict::Finish;
+use crate::verdict::{Ending, Finish};
 
 /// What should happen to the pods themselves.
 #[derive(Debug, Default)]
@@ -26,8 +26,8 @@ pub(crate) struct Fleet {
 /// Plans creations and deletions.
 pub(crate) fn plan(seen: &Observation<'_>, tally: &Tally<'_>, finish: Option<&Finish>) -> Fleet {
     let job = seen.job;
-    let fleet = if finish.is_some() {
-        wind_down(seen)
+    let fleet = if let Some(finish) = finish {
+        wind_down(seen, finish.ending)
     } else if job.is_deleted {
         Fleet::default()
     } else if job.is_suspended {
@@ -55,11 +55,20 @@ impl Fleet {
     }
 }
 
-/// The Job ends: every active pod is deleted, all at once, and keeps its finalizer.
-fn wind_down(seen: &Observation<'_>) -> Fleet {
-    let actions: Vec<Action> = seen.pods.active().map(|pod| Action::Delete(pod_ref(pod))).collect();
-    let notes = if actions.is_empty() { Vec::new() } else { vec![Note::Deleting { count: actions.len() }] };
-    Fleet { is_winding_down: !actions.is_empty(), actions, notes, wake: None }
+/// The Job ends: every active pod goes, all at once. When the Job fails they keep their finalizers, to be counted as
+/// failed. When it succeeds they must not be counted, whatever becomes of us before the success is written.
+fn wind_down(seen: &Observation<'_>, ending: Ending) -> Fleet {
+    let active: Vec<&PodFacts> = seen.pods.active().collect();
+    let is_winding_down = !active.is_empty();
+    match ending {
+        Ending::Success => Fleet { is_winding_down, ..remove(active, RemovalReason::Succeeded) },
+        Ending::Failure => Fleet {
+            is_winding_down,
+            notes: is_winding_down.then_some(Note::Deleting { count: active.len() }).into_iter().collect(),
+            actions: active.into_iter().map(|pod| Action::Delete(pod_ref(pod))).collect(),
+            wake: None,
+        },
+    }
 }
 
 fn remove(victims: Vec<&PodFacts>, why: RemovalReason) -> Fleet {

@@ -6,6 +6,7 @@ use windlass_api::names;
 use crate::backoff::Backoff;
 use crate::decision::Kind;
 use crate::job_facts::JobFacts;
+use crate::pod_facts::PodFacts;
 use crate::roster::Roster;
 
 /// One Job at one instant, with our own acknowledged writes already folded in.
@@ -21,6 +22,19 @@ pub struct Observation<'a> {
     pub own: &'a OwnWrites,
     /// How this controller is set up.
     pub settings: &'a Settings,
+}
+
+impl Observation<'_> {
+    /// The pod is a failure by itself. One that is on its way out because the Job fails is none: it counts as failed
+    /// because it ends with the Job, and must change neither the reason nor the failed indexes.
+    pub(crate) fn has_failed(&self, pod: &PodFacts) -> bool {
+        let ends_with_job = || {
+            pod.is_terminating()
+                && (self.pods.is_ended(&pod.uid)
+                    || self.job.status.true_condition(names::condition::FAILURE_TARGET).is_some())
+        };
+        pod.is_failed(self.job) && !ends_with_job()
+    }
 }
 
 /// How a controller is set up.

@@ -83,6 +83,8 @@ struct Entry {
     facts: PodFacts,
     /// Ended by us because it was not wanted: no failure, and no reason to wait.
     is_discarded: bool,
+    /// Asked by us to go because the Job fails.
+    is_ended: bool,
     /// Its finalizer was released by us after it was recorded.
     is_accounted: bool,
 }
@@ -101,9 +103,12 @@ impl Roster {
             Some(mut old) => {
                 self.unlink(&old);
                 old.facts = facts;
+                // An event from before our release must not bring the finalizer back: the pod would count twice.
+                old.is_accounted &= old.facts.claim == Claim::Ours;
+                old.facts.has_finalizer &= !old.is_accounted;
                 old
             }
-            None => Box::new(Entry { facts, is_discarded: false, is_accounted: false }),
+            None => Box::new(Entry { facts, is_discarded: false, is_ended: false, is_accounted: false }),
         };
         self.note_attempt(&entry.facts);
         self.link(&entry);
@@ -145,6 +150,18 @@ impl Roster {
         if let Some(entry) = self.pods.get_mut(uid) {
             entry.is_discarded = true;
         }
+    }
+
+    /// The pod is asked to go because the Job fails.
+    pub(crate) fn mark_ended(&mut self, uid: &Uid) {
+        if let Some(entry) = self.pods.get_mut(uid) {
+            entry.is_ended = true;
+        }
+    }
+
+    /// The pod was asked by us to go because the Job fails.
+    pub(crate) fn is_ended(&self, uid: &Uid) -> bool {
+        self.pods.get(uid).is_some_and(|entry| entry.is_ended)
     }
 
     /// The name of this attempt is taken by somebody else.

@@ -64,7 +64,7 @@ pub(crate) fn of<'a>(seen: &Observation<'a>) -> Tally<'a> {
         if pod.phase == Phase::Succeeded && !uncounted.failed.contains(&pod.uid) {
             new_succeeded += u32::from(!is_recorded);
             completed.extend(pod.index);
-        } else if pod.is_failed(job) {
+        } else if seen.has_failed(pod) {
             new_failed += u32::from(!is_recorded && counts(pod));
             if let (Some(failed), Some(limit), Some(index)) = (&mut failed_indexes, job.per_index, pod.index)
                 && fails_index(pod, limit)
@@ -110,7 +110,7 @@ fn retained<'a>(
 ) -> BTreeMap<u32, &'a PodFacts> {
     let mut retained: BTreeMap<u32, &PodFacts> = BTreeMap::new();
     let Some(failed_indexes) = failed_indexes else { return retained };
-    for pod in seen.pods.held().filter(|pod| pod.is_failed(seen.job) && seen.job.has_index(pod.index)) {
+    for pod in seen.pods.held().filter(|pod| seen.has_failed(pod) && seen.job.has_index(pod.index)) {
         let Some(index) = pod.index else { continue };
         if completed.contains(index) || failed_indexes.contains(index) || seen.pods.busy().contains(index) {
             continue;

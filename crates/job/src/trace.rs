@@ -329,6 +329,7 @@ impl fmt::Display for RemovalReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Suspended => "the Job is suspended",
+            Self::Succeeded => "the Job has succeeded without them",
             Self::Surplus => "there are more than wanted",
             Self::Misplaced => "the Job has no use for their index",
         })

@@ -57,14 +57,12 @@ pub(crate) fn plan(
     fleet: &Fleet,
 ) -> Tracking {
     let mut tracking = Tracking::default();
-    // The end is announced only when all active pods were asked to go.
-    let closing = finish.filter(|finish| finish.is_written() || tally.totals.active == 0);
     let mut next = seen.job.status.clone();
     settle(seen, tally, &mut next);
-    walk(seen, tally, closing, &mut next, &mut tracking);
+    walk(seen, tally, finish, &mut next, &mut tracking);
     carry_indexes(seen, tally, &mut next);
     let mut write = Draft { next, events: Vec::new(), finishes: false };
-    if let Some(finish) = closing {
+    if let Some(finish) = closing(tally, finish) {
         write.announce(seen, finish, &mut tracking.notes);
         write.conclude(seen, tally, finish, &mut tracking);
     }
@@ -72,6 +70,11 @@ pub(crate) fn plan(
     write.gauges(seen, tally, finish);
     tracking.commit(seen, write, is_urgent, fleet);
     tracking
+}
+
+/// The end is announced, and pods are counted with it, only when all active ones were asked to go.
+fn closing<'a>(tally: &Tally<'_>, finish: Option<&'a Finish>) -> Option<&'a Finish> {
+    finish.filter(|_| tally.totals.active == 0)
 }
 
 /// A pod as it stands in actions.
@@ -98,16 +101,16 @@ fn settle(seen: &Observation<'_>, tally: &Tally<'_>, next: &mut Status) {
 fn walk(
     seen: &Observation<'_>,
     tally: &Tally<'_>,
-    closing: Option<&Finish>,
+    finish: Option<&Finish>,
     next: &mut Status,
     tracking: &mut Tracking,
 ) {
     let uncounted = next.uncounted.get_or_insert_default();
-    let takes_all = closing.is_some() || seen.job.is_deleted;
-    let active = takes_all.then(|| seen.pods.held_active()).into_iter().flatten();
+    let is_abandoned = seen.job.is_deleted && finish.is_none();
+    let active = is_abandoned.then(|| seen.pods.held_active()).into_iter().flatten();
     let mut new_indexes = 0;
     for pod in seen.pods.held().chain(active) {
-        let step = step(seen, tally, closing, pod);
+        let step = step(seen, tally, finish, pod);
         let has_room = match step {
             Step::Hold => false,
             Step::Release => tracking.releases.len() < seen.settings.pods_per_stage_max,
@@ -129,8 +132,9 @@ fn walk(
     }
 }
 
-fn step(seen: &Observation<'_>, tally: &Tally<'_>, closing: Option<&Finish>, pod: &PodFacts) -> Step {
+fn step(seen: &Observation<'_>, tally: &Tally<'_>, finish: Option<&Finish>, pod: &PodFacts) -> Step {
     let job = seen.job;
+    let closing = closing(tally, finish);
     let takes_all = closing.is_some() || job.is_deleted;
     if tally.is_retained(pod) && !takes_all {
         return Step::Hold;
@@ -147,7 +151,7 @@ fn step(seen: &Observation<'_>, tally: &Tally<'_>, closing: Option<&Finish>, pod
             None => Step::RecordSuccess,
         };
     }
-    if pod.is_failed(job) {
+    if seen.has_failed(pod) {
         // The pod that fails the Job is evidence until the status says so.
         if is_condemning(pod) && !takes_all {
             return Step::Hold;
@@ -158,8 +162,9 @@ fn step(seen: &Observation<'_>, tally: &Tally<'_>, closing: Option<&Finish>, pod
         // Whatever has not stopped when the Job fails counts as failed, right away.
         Some(Finish { ending: Ending::Failure, .. }) if has_place && counts(pod) => Step::RecordFailure,
         Some(finish) if finish.is_written() => Step::Release,
-        _ if job.is_deleted => Step::Release,
-        _ => Step::Hold,
+        // Nobody waits for what becomes of it any more.
+        None if job.is_deleted && finish.is_none() => Step::Release,
+        Some(_) | None => Step::Hold,
     }
 }
 
@@ -172,9 +177,9 @@ fn note(seen: &Observation<'_>, tally: &Tally<'_>, pod: &PodFacts, step: Step) -
     let rule = || pod.rule.as_deref().cloned();
     let outcome = match step {
         Step::RecordSuccess | Step::RecordIndex => PodOutcome::Succeeded,
-        Step::RecordFailure if pod.is_failed(seen.job) => PodOutcome::Counted(rule()),
+        Step::RecordFailure if seen.has_failed(pod) => PodOutcome::Counted(rule()),
         Step::RecordFailure => PodOutcome::EndedWithJob,
-        Step::Release if !tally.uncounted.contains(&pod.uid) && pod.is_failed(seen.job) && !counts(pod) => {
+        Step::Release if !tally.uncounted.contains(&pod.uid) && seen.has_failed(pod) && !counts(pod) => {
             PodOutcome::Ignored(rule()?)
         }
         Step::Release | Step::Hold => return None,

@@ -118,6 +118,7 @@ impl JobView {
                 self.fold_pod(&pod.uid, outcome);
             }
             Action::Delete(pod) => {
+                self.pods.mark_ended(&pod.uid);
                 self.pods.amend(&pod.uid, |facts| facts.is_deleted = true);
                 self.fold_pod(&pod.uid, outcome);
             }
@@ -135,8 +136,12 @@ impl JobView {
 
     fn fold_failure(&mut self, action: &Action, now: Timestamp, settings: &Settings) {
         self.own.failed(action.kind(), now, &settings.api_retry);
-        if action.kind() == Kind::Create {
-            self.own.created_in_a_row = 0;
+        match action {
+            Action::Create(_) => self.own.created_in_a_row = 0,
+            // It may have been done all the same.
+            Action::Delete(pod) => self.pods.mark_ended(&pod.uid),
+            Action::Adopt(_) | Action::Disown(_) | Action::Remove(..) => {}
+            Action::Release(_) | Action::WriteStatus(_) | Action::Emit(_) => {}
         }
     }
 }
