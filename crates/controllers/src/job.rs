@@ -1,0 +1,306 @@
+//! The Job controller: watches Jobs and pods, asks `windlass_job::decide` what to do, does it, and asks again.
+//!
+//! ```text
+//!  watch Jobs ──┐                                                    ┌──> perform ──> API server
+//!  watch Pods ──┴──> Registry (a JobView a Job) ──> queue ──> decide ┤       │
+//!                       ^                                            │       │ what became of each write
+//!                       └────────────────────── fold ────────────────┼───────┘
+//!                                                                    └──> Observer, events, logs
+//! ```
+//!
+//! Nothing is decided here. While a stage is performed, events accumulate in the view: that is all the batching there
+//! is. A pod whose Job can't look after it goes through [`orphans`] instead.
+
+mod orphans;
+mod patches;
+mod perform;
+mod registry;
+mod report;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::runtime::watcher::Event;
+use kube::{Api, Client, Resource};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use windlass_api::{Gates, names};
+use windlass_job::{Decision, Settings, Uid, Wake, decide};
+
+use crate::Clock;
+use crate::events::Recorder;
+use crate::queue::Queue;
+use crate::wire::{RawJob, SlimPod};
+use perform::Performer;
+use registry::{Registry, Slot};
+
+/// Stages performed for one Job before others have their turn.
+const ROUNDS_MAX: usize = 16;
+/// A wake is never sooner than this, whatever the clocks say: no busy waiting.
+const WAKE_MIN: Duration = Duration::from_millis(1);
+
+/// How a Job controller is set up.
+#[derive(Clone)]
+pub struct Config {
+    /// What decisions depend on besides Job and pods.
+    pub settings: Settings,
+    /// Which features are on.
+    pub gates: Gates,
+    /// Tells the time.
+    pub clock: Clock,
+    /// Only this namespace; all if `None`.
+    pub namespace: Option<String>,
+    /// Jobs worked on at the same time.
+    pub workers: usize,
+    /// Writes under way at the same time.
+    pub writes_at_once: usize,
+    /// Publish an event for each pod that is created or deleted, or could not be.
+    pub pod_events: bool,
+    /// Hears of every decision.
+    pub observer: Option<Arc<dyn Observer>>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            settings: Settings::default(),
+            gates: Gates::default(),
+            clock: Arc::new(Timestamp::now),
+            namespace: None,
+            workers: 5,
+            writes_at_once: 64,
+            pod_events: true,
+            observer: None,
+        }
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("settings", &self.settings)
+            .field("gates", &self.gates)
+            .field("namespace", &self.namespace)
+            .field("workers", &self.workers)
+            .field("writes_at_once", &self.writes_at_once)
+            .field("pod_events", &self.pod_events)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A Job, by all its names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct JobKey {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`: a Job that is made again under the same name is another one.
+    pub uid: Uid,
+}
+
+/// Hears of decisions as they are made.
+pub trait Observer: Send + Sync {
+    /// A decision that does something or has something to say. Called on the controller's own tasks: be quick.
+    fn decided(&self, job: &JobKey, decision: &Decision);
+}
+
+/// The Job controller.
+pub struct JobController {
+    client: Client,
+    config: Config,
+}
+
+impl fmt::Debug for JobController {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobController").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl JobController {
+    /// A controller that talks to the API server of `client`.
+    pub fn new(client: Client, config: Config) -> Self {
+        Self { client, config }
+    }
+
+    /// Runs until cancelled. Writes that are under way are finished; what they left undone is found by the next one to
+    /// run.
+    pub async fn run(self, cancel: CancellationToken) {
+        let Self { client, config } = self;
+        let (recorder, publishing) = Recorder::new(client.clone(), names::EVENT_COMPONENT, config.clock.clone());
+        let (jobs, pods) = (apis::<RawJob>(&client, &config), apis::<SlimPod>(&client, &config));
+        let shared = Arc::new(Shared {
+            registry: Registry::new(config.gates, config.settings.manages),
+            performer: Performer::new(client, recorder, &config),
+            config,
+        });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(publishing);
+        // Pods after Jobs, and work after both: at the start every pod finds its Job, and no Job misses a pod.
+        let jobs_listed = follow(&mut tasks, &shared, jobs, &cancel, Registry::job_changed);
+        if !listed(jobs_listed, &cancel).await {
+            return drain(tasks, shared).await;
+        }
+        let pods_listed = follow(&mut tasks, &shared, pods, &cancel, Registry::pod_changed);
+        if !listed(pods_listed, &cancel).await {
+            return drain(tasks, shared).await;
+        }
+        for _ in 0..shared.config.workers.max(1) {
+            let work = |shared: Arc<Shared>, uid| async move { shared.work(&uid).await };
+            spawn_worker(&mut tasks, &shared, &cancel, |shared| &shared.registry.jobs_due, work);
+            let work = |shared: Arc<Shared>, orphan| async move {
+                orphans::work(&shared.registry, &shared.performer, orphan).await;
+            };
+            spawn_worker(&mut tasks, &shared, &cancel, |shared| &shared.registry.orphans_due, work);
+        }
+        drain(tasks, shared).await;
+    }
+}
+
+/// What all tasks of a controller share.
+struct Shared {
+    registry: Registry,
+    performer: Performer,
+    config: Config,
+}
+
+fn apis<K>(client: &Client, config: &Config) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+{
+    match &config.namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
+/// Feeds a watch into the registry. The receiver turns true when the first list is in.
+fn follow<K>(
+    tasks: &mut JoinSet<()>,
+    shared: &Arc<Shared>,
+    api: Api<K>,
+    cancel: &CancellationToken,
+    take: fn(&Registry, Event<K>),
+) -> watch::Receiver<bool>
+where
+    K: Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + fmt::Debug + Send + 'static,
+{
+    let (listed, receiver) = watch::channel(false);
+    let (shared, cancel) = (Arc::clone(shared), cancel.clone());
+    tasks.spawn(async move {
+        let feed = |event: Event<K>| {
+            let is_list_done = matches!(event, Event::InitDone);
+            take(&shared.registry, event);
+            if is_list_done {
+                listed.send_replace(true);
+            }
+        };
+        crate::watch::follow(api, cancel, feed).await;
+    });
+    receiver
+}
+
+/// Waits for the first list; false if cancelled before.
+async fn listed(mut receiver: watch::Receiver<bool>, cancel: &CancellationToken) -> bool {
+    tokio::select! {
+        () = cancel.cancelled() => false,
+        seen = receiver.wait_for(|listed| *listed) => seen.is_ok(),
+    }
+}
+
+/// Waits until all tasks are done. The task that publishes events ends when nobody can publish any more.
+async fn drain(mut tasks: JoinSet<()>, shared: Arc<Shared>) {
+    drop(shared);
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(error) = ended {
+            tracing::error!(%error, "a task of the Job controller ended badly");
+        }
+    }
+}
+
+fn spawn_worker<K, F>(
+    tasks: &mut JoinSet<()>,
+    shared: &Arc<Shared>,
+    cancel: &CancellationToken,
+    queue: fn(&Shared) -> &Queue<K>,
+    work: impl Fn(Arc<Shared>, K) -> F + Send + 'static,
+) where
+    K: Clone + Eq + std::hash::Hash + Ord + Send + Sync + 'static,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let (shared, cancel) = (Arc::clone(shared), cancel.clone());
+    tasks.spawn(async move {
+        loop {
+            let key = tokio::select! {
+                biased;
+                () = cancel.cancelled() => return,
+                key = queue(&shared).next() => key,
+            };
+            // A task of its own: a bug that one key brings out must not stop the work on all others.
+            if let Err(error) = tokio::spawn(work(Arc::clone(&shared), key.clone())).await {
+                tracing::error!(%error, "work on a Job ended badly");
+                queue(&shared).retry(key.clone());
+            }
+            queue(&shared).done(&key);
+        }
+    });
+}
+
+impl Shared {
+    /// Decides and performs until there is nothing to do for now.
+    async fn work(&self, uid: &Uid) {
+        for _ in 0..ROUNDS_MAX {
+            let Some(slot) = self.registry.slot(uid) else { return };
+            let Some(decision) = self.decide(&slot) else { return };
+            if decision.stage.is_empty() {
+                return self.schedule(uid, decision.wake);
+            }
+            self.performer.perform(&slot, decision.stage, &self.config).await;
+        }
+        self.registry.jobs_due.add(uid.clone());
+    }
+
+    /// `None` if the Job is gone.
+    fn decide(&self, slot: &Slot) -> Option<Decision> {
+        let now = (self.config.clock)();
+        let decision = {
+            let mut known = slot.known.lock();
+            if known.is_gone {
+                return None;
+            }
+            let decision = decide(&known.view.observation(now, &self.config.settings));
+            known.begin_stage();
+            decision
+        };
+        if !decision.because.0.is_empty() {
+            tracing::debug!(
+                namespace = slot.key.namespace,
+                job = slot.key.name,
+                actions = decision.stage.len(),
+                because = %decision.because,
+                "decided"
+            );
+        }
+        if let Some(observer) = &self.config.observer
+            && !(decision.stage.is_empty() && decision.because.0.is_empty())
+        {
+            observer.decided(&slot.key, &decision);
+        }
+        Some(decision)
+    }
+
+    fn schedule(&self, uid: &Uid, wake: Wake) {
+        match wake {
+            Wake::Settled => {}
+            Wake::Again => self.registry.jobs_due.add(uid.clone()),
+            Wake::At(time) => {
+                let wait = Duration::try_from(time.duration_since((self.config.clock)())).unwrap_or_default();
+                self.registry.jobs_due.add_at(uid.clone(), Instant::now() + wait.max(WAKE_MIN));
+            }
+        }
+    }
+}

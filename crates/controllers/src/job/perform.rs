@@ -1,0 +1,330 @@
+//! Performing a stage: each action becomes API calls, and what became of it is folded into the view.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client};
+use serde_json::Value;
+use tokio::sync::{OnceCell, Semaphore};
+use windlass_job::decision::{NewPod, PodRef, StatusWrite};
+use windlass_job::pod_body::pod_body;
+use windlass_job::status_body::status_patch;
+use windlass_job::{Action, Outcome, PodFacts, Uid};
+
+use super::orphans::Release;
+use super::registry::{Known, Slot};
+use super::report::{self, PodEvent};
+use super::{Config, JobKey, patches};
+use crate::events::Recorder;
+use crate::wire::{RawJob, SlimPod, controller};
+
+/// Performs actions.
+pub(super) struct Performer {
+    client: Client,
+    recorder: Recorder,
+    writes: Arc<Semaphore>,
+    writes_at_once: usize,
+    pod_events: bool,
+}
+
+/// What became of an action, before it is turned into facts.
+#[derive(Debug)]
+enum Answer {
+    Pod(Box<Pod>),
+    Gone,
+    Written(String),
+    Done,
+    Taken,
+    /// The object has changed meanwhile.
+    Conflict,
+    Failed,
+}
+
+/// What all actions of a stage share.
+struct Stage {
+    client: Client,
+    recorder: Recorder,
+    pod_events: bool,
+    key: JobKey,
+    job: Arc<Job>,
+    about: ObjectReference,
+    /// A live look said that the Job is there and stays.
+    is_live: OnceCell<bool>,
+    pods: Api<SlimPod>,
+    jobs: Api<RawJob>,
+}
+
+impl Performer {
+    pub(super) fn new(client: Client, recorder: Recorder, config: &Config) -> Self {
+        let writes_at_once = config.writes_at_once.max(1);
+        Self {
+            client,
+            recorder,
+            writes: Arc::new(Semaphore::new(writes_at_once)),
+            writes_at_once,
+            pod_events: config.pod_events,
+        }
+    }
+
+    /// Performs all actions of a stage, as many at once as may be, and folds what became of them into the view.
+    pub(super) async fn perform(&self, slot: &Slot, actions: Vec<Action>, config: &Config) {
+        let stage = Arc::new(self.stage(slot));
+        let mut answers = futures::stream::iter(actions)
+            .map(|action| {
+                let (stage, writes) = (Arc::clone(&stage), Arc::clone(&self.writes));
+                // A task of its own, so that a large stage uses all cores.
+                tokio::spawn(async move {
+                    let _turn = writes.acquire().await;
+                    let answer = stage.act(&action).await;
+                    (action, answer)
+                })
+            })
+            .buffer_unordered(self.writes_at_once);
+        let mut failed: Vec<Action> = Vec::new();
+        while let Some(answer) = answers.next().await {
+            match answer {
+                Ok((action, Answer::Failed)) => {
+                    if failed.iter().all(|other| other.kind() != action.kind()) {
+                        failed.push(action);
+                    }
+                }
+                Ok((action, answer)) => slot.known.lock().fold(&action, answer, config),
+                Err(error) => tracing::error!(%error, "an action of the Job controller ended badly"),
+            }
+        }
+        // Failures last, and one of each kind: a success must not hide one, and many at once are one reason to wait.
+        let mut known = slot.known.lock();
+        for action in failed {
+            known.fold(&action, Answer::Failed, config);
+        }
+    }
+
+    fn stage(&self, slot: &Slot) -> Stage {
+        let known = slot.known.lock();
+        let namespace = &slot.key.namespace;
+        Stage {
+            client: self.client.clone(),
+            recorder: self.recorder.clone(),
+            pod_events: self.pod_events,
+            key: slot.key.clone(),
+            job: Arc::clone(&known.job),
+            about: report::about(known.view.job()),
+            is_live: OnceCell::new(),
+            pods: Api::namespaced(self.client.clone(), namespace),
+            jobs: Api::namespaced(self.client.clone(), namespace),
+        }
+    }
+
+    /// Removes the finalizer of a pod that nobody counts. A pod that is gone needs nothing.
+    pub(super) async fn release_orphan(&self, pod: &Release) -> Result<(), String> {
+        let pods: Api<SlimPod> = Api::namespaced(self.client.clone(), &pod.namespace);
+        let patch = patches::release_orphan(&pod.uid, &pod.resource_version);
+        match pods.patch(&pod.name, &PatchParams::default(), &Patch::Strategic(patch)).await {
+            Ok(_) => Ok(()),
+            Err(error) if is_gone(&error) => Ok(()),
+            Err(error) => Err(text(&error)),
+        }
+    }
+
+    /// Asks the API server whether there is such a Job.
+    pub(super) async fn job_exists(&self, job: &JobKey) -> Result<bool, String> {
+        let jobs: Api<RawJob> = Api::namespaced(self.client.clone(), &job.namespace);
+        match jobs.get_opt(&job.name).await {
+            Ok(found) => Ok(found.is_some_and(|found| is_uid(&found.metadata.uid, &job.uid))),
+            Err(error) => Err(text(&error)),
+        }
+    }
+}
+
+impl Known {
+    fn fold(&mut self, action: &Action, answer: Answer, config: &Config) {
+        let outcome = match answer {
+            Answer::Pod(pod) => {
+                let facts = PodFacts::from_pod(&pod, self.view.job());
+                // The watch was faster than the answer.
+                if self.is_pod_gone(&facts.uid) { Outcome::Gone } else { Outcome::Pod(Box::new(facts)) }
+            }
+            Answer::Gone => Outcome::Gone,
+            // The watch has shown the Job as we wrote it, or newer: what it says counts.
+            Answer::Written(version) if !self.view.is_news(&version) => Outcome::Done,
+            Answer::Written(version) => Outcome::Written(version),
+            Answer::Done => Outcome::Done,
+            Answer::Taken => Outcome::Taken,
+            Answer::Conflict => match action {
+                // The newer Job is known already: decide again, at once.
+                Action::WriteStatus(write) if self.view.job().resource_version != write.resource_version => return,
+                _ => Outcome::Failed,
+            },
+            Answer::Failed => Outcome::Failed,
+        };
+        self.view.fold(action, outcome, (config.clock)(), &config.settings);
+    }
+}
+
+impl Stage {
+    async fn act(&self, action: &Action) -> Answer {
+        match action {
+            Action::Adopt(pod) => self.adopt(pod).await,
+            Action::Disown(pod) => self.patch(pod, patches::disown(&self.key.uid, &pod.uid)).await,
+            Action::Create(new) => self.create(new).await,
+            Action::Delete(pod) => self.delete(pod).await,
+            Action::Remove(pod, _) => match self.patch(pod, patches::release(&pod.uid)).await {
+                Answer::Pod(_) => self.delete(pod).await,
+                other => other,
+            },
+            Action::Release(pod) => self.patch(pod, patches::release(&pod.uid)).await,
+            Action::WriteStatus(write) => self.write_status(write).await,
+            Action::Emit(event) => {
+                self.recorder.publish(report::decided(&self.about, event));
+                Answer::Done
+            }
+        }
+    }
+
+    async fn adopt(&self, pod: &PodRef) -> Answer {
+        // The cache may be old: a Job that is gone or going must not take a pod with it.
+        if !*self.is_live.get_or_init(|| self.look_at_job()).await {
+            return Answer::Failed;
+        }
+        self.patch(pod, patches::adopt(&self.job, &pod.uid)).await
+    }
+
+    async fn look_at_job(&self) -> bool {
+        let found = self.jobs.get_opt(&self.key.name).await;
+        found.ok().flatten().is_some_and(|job| {
+            is_uid(&job.metadata.uid, &self.key.uid) && job.metadata.deletion_timestamp.is_none()
+        })
+    }
+
+    async fn patch(&self, pod: &PodRef, patch: Value) -> Answer {
+        match self.pods.patch(&pod.name, &PatchParams::default(), &Patch::Strategic(patch)).await {
+            Ok(SlimPod(pod)) => Answer::Pod(Box::new(pod)),
+            Err(error) if is_gone(&error) => Answer::Gone,
+            Err(error) => self.failed("patch pod", &pod.name, &error),
+        }
+    }
+
+    async fn create(&self, new: &NewPod) -> Answer {
+        let body = match pod_body(&self.job, new) {
+            Ok(body) => body,
+            Err(error) => {
+                self.tell(PodEvent::CreateFailed(&error.to_string()));
+                return Answer::Failed;
+            }
+        };
+        match self.post(&body).await {
+            Ok(SlimPod(pod)) => {
+                self.tell(PodEvent::Created(&new.name));
+                Answer::Pod(Box::new(pod))
+            }
+            Err(kube::Error::Api(status)) if status.is_already_exists() => self.find(new).await,
+            Err(error) => {
+                let is_answered = matches!(error, kube::Error::Api(_));
+                if !is_namespace_terminating(&error) {
+                    self.tell(PodEvent::CreateFailed(&text(&error)));
+                }
+                // Without an answer the pod may be there.
+                if is_answered { self.failed("create pod", &new.name, &error) } else { self.find(new).await }
+            }
+        }
+    }
+
+    async fn post(&self, body: &Pod) -> kube::Result<SlimPod> {
+        let bytes = serde_json::to_vec(body).map_err(kube::Error::SerdeError)?;
+        let request = kube::core::Request::new(self.pods.resource_url())
+            .create(&PostParams::default(), bytes)
+            .map_err(kube::Error::BuildRequest)?;
+        self.client.request(request).await
+    }
+
+    /// A pod of this name may be there: ours, made by an attempt whose answer was lost, or somebody else's.
+    async fn find(&self, new: &NewPod) -> Answer {
+        match self.pods.get_opt(&new.name).await {
+            Ok(Some(SlimPod(pod))) => {
+                let is_ours = controller(&pod.metadata).is_some_and(|owner| Uid::new(&owner.uid) == self.key.uid);
+                if is_ours { Answer::Pod(Box::new(pod)) } else { Answer::Taken }
+            }
+            Ok(None) => Answer::Failed,
+            Err(error) => self.failed("get pod", &new.name, &error),
+        }
+    }
+
+    async fn delete(&self, pod: &PodRef) -> Answer {
+        let uid = Some(pod.uid.to_string());
+        let params = DeleteParams {
+            preconditions: Some(Preconditions { uid, resource_version: None }),
+            ..DeleteParams::default()
+        };
+        match self.pods.delete(&pod.name, &params).await {
+            Ok(answer) => {
+                self.tell(PodEvent::Deleted(&pod.name));
+                // A pod that is answered without a deletion time is gone already.
+                match answer.left().filter(|SlimPod(pod)| pod.metadata.deletion_timestamp.is_some()) {
+                    Some(SlimPod(pod)) => Answer::Pod(Box::new(pod)),
+                    None => Answer::Gone,
+                }
+            }
+            Err(error) if is_gone(&error) => Answer::Gone,
+            Err(error) => {
+                self.tell(PodEvent::DeleteFailed(&text(&error)));
+                self.failed("delete pod", &pod.name, &error)
+            }
+        }
+    }
+
+    async fn write_status(&self, write: &StatusWrite) -> Answer {
+        let patch = Patch::Merge(status_patch(write));
+        match self.jobs.patch_status(&self.key.name, &PatchParams::default(), &patch).await {
+            Ok(job) => {
+                for event in &write.events {
+                    self.recorder.publish(report::decided(&self.about, event));
+                }
+                Answer::Written(job.metadata.resource_version.unwrap_or_default())
+            }
+            Err(kube::Error::Api(status)) if status.is_conflict() => Answer::Conflict,
+            Err(error) => self.failed("write status of job", &self.key.name, &error),
+        }
+    }
+
+    fn tell(&self, event: PodEvent<'_>) {
+        if self.pod_events {
+            self.recorder.publish(report::pod(&self.about, event));
+        }
+    }
+
+    fn failed(&self, operation: &str, name: &str, error: &kube::Error) -> Answer {
+        let (namespace, job) = (&self.key.namespace, &self.key.name);
+        tracing::warn!(namespace, job, name, error = text(error), "{operation} failed");
+        Answer::Failed
+    }
+}
+
+fn is_uid(text: &Option<String>, uid: &Uid) -> bool {
+    text.as_deref().is_some_and(|text| Uid::new(text) == *uid)
+}
+
+/// What the API server says, in its own words.
+fn text(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// There is no object of this name, or it is another one: the precondition on its UID failed (409 on a deletion, 422 on
+/// a patch that would change it).
+fn is_gone(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let is_other = (status.is_conflict() || status.is_invalid()) && status.message.to_lowercase().contains("uid");
+    status.is_not_found() || is_other
+}
+
+/// Nothing can be created in a namespace that goes away: no news for anybody.
+fn is_namespace_terminating(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    status.is_forbidden() && causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+}
