@@ -47,14 +47,12 @@ pub(super) fn validate_pod_security_context(spec: &PodSpec, path: &Path) -> Erro
         errors.extend(member_of(&path.child("fsGroupChangePolicy"), policy, &["Always", "OnRootMismatch"]));
     }
     errors.extend(validate_profiles(&context.seccomp_profile, &context.app_armor_profile, path));
-    let policies = [
-        ("supplementalGroupsPolicy", &context.supplemental_groups_policy, ["Merge", "Strict"]),
-        ("seLinuxChangePolicy", &context.se_linux_change_policy, ["MountOption", "Recursive"]),
-    ];
-    for (name, policy, supported) in policies {
-        if let Some(policy) = policy {
-            errors.extend(member_of(&path.child(name), policy, &supported));
-        }
+    if let Some(policy) = &context.supplemental_groups_policy {
+        errors.extend(member_of(&path.child("supplementalGroupsPolicy"), policy, &["Merge", "Strict"]));
+    }
+    // Mounting with a label is a feature of v1.36 that is off.
+    if let Some(policy) = &context.se_linux_change_policy {
+        errors.extend(member_of(&path.child("seLinuxChangePolicy"), policy, &["Recursive"]));
     }
     errors
 }

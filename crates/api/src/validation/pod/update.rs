@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Container, NodeAffinity, NodeSelectorTerm, Pod, PodSpec, Toleration};
-use serde_json::Value;
+use k8s_openapi::api::core::v1::{
+    Container, NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Toleration,
+};
+use serde_json::{Value, json};
 
 use super::scheduling::validate_tolerations;
 use super::{MIRROR_ANNOTATION, containers, list, required, text_of, validate_pod, validate_pod_annotations};
 use crate::field::{Error, Errors, Path};
-use crate::validation::meta::{json, validate_object_meta_update};
+use crate::validation::meta::{self, validate_object_meta_update};
 
 const MAY_CHANGE: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
                           `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only \
@@ -149,7 +151,7 @@ fn mask_gated(masked: &mut PodSpec, old: &PodSpec, path: &Path) -> Errors {
     let is_kept = |(key, value): (&String, &String)| selector.get(key) == Some(value);
     if !old.node_selector.iter().flatten().all(is_kept) {
         let text = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
-        errors.push(Error::invalid(&path.child("nodeSelector"), json(&selector), text));
+        errors.push(Error::invalid(&path.child("nodeSelector"), meta::json(&selector), text));
     }
     masked.node_selector.clone_from(&old.node_selector);
     let old_affinity = old.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
@@ -174,14 +176,25 @@ fn validate_narrower(new: Option<&NodeAffinity>, old: Option<&NodeAffinity>, pat
     let at = path.child("requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms");
     if !old.is_empty() && old.len() != new.len() {
         let text = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
-        return vec![Error::invalid(&at, json(&new), text)];
+        let shown = if new.is_empty() { Value::Null } else { new.iter().map(shown).collect() };
+        return vec![Error::invalid(&at, shown, text)];
     }
     let mut errors = Errors::new();
     for (i, (new, _)) in new.iter().zip(&old).enumerate().filter(|(_, (new, old))| !only_adds(new, old)) {
         let text = "only additions are allowed (no mutations or deletions)";
-        errors.push(Error::invalid(&at.index(i), json(new), text));
+        errors.push(Error::invalid(&at.index(i), shown(new), text));
     }
     errors
+}
+
+// Upstream shows its own form of a term, with its own names.
+fn shown(term: &NodeSelectorTerm) -> Value {
+    let shown = |requirements: &Option<Vec<NodeSelectorRequirement>>| -> Option<Vec<Value>> {
+        let show =
+            |r: &NodeSelectorRequirement| json!({"Key": r.key, "Operator": r.operator, "Values": r.values});
+        requirements.as_ref().map(|requirements| requirements.iter().map(show).collect())
+    };
+    json!({"MatchExpressions": shown(&term.match_expressions), "MatchFields": shown(&term.match_fields)})
 }
 
 // Requirements of one term are joined by AND: one more is narrower. A term without any matches nothing.
@@ -195,7 +208,7 @@ fn only_adds(new: &NodeSelectorTerm, old: &NodeSelectorTerm) -> bool {
 
 // The fields of a spec; an empty list is none at all.
 fn fields(spec: &PodSpec) -> Value {
-    let mut value = json(spec);
+    let mut value = meta::json(spec);
     drop_empty_lists(&mut value);
     value
 }
