@@ -1,0 +1,75 @@
+//! Runs this test program again as its own process keeper, and looks at the processes of the machine.
+#![allow(dead_code)] // each test program uses its part of it
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use windlass_node::runtimes::{host, keeper};
+
+/// How long anything may take before a test gives up on it.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+const ENTRY: &str = "WINDLASS_TEST_ENTRY";
+
+/// The command that runs the test `name` of this program, alone, in a process of its own.
+pub fn entry(name: &str, extra: &[(&str, &str)]) -> host::Command {
+    let args = [name, "--exact", "--nocapture", "--test-threads=1"];
+    let env = extra.iter().copied().chain([(ENTRY, name)]);
+    host::Command {
+        program: std::env::current_exe().expect("this program"),
+        args: args.map(Into::into).to_vec(),
+        env: env.map(|(name, value)| (name.into(), value.into())).collect(),
+    }
+}
+
+/// Whether this process was started by [`entry`] for the test `name`.
+pub fn is_entry(name: &str) -> bool {
+    std::env::var(ENTRY).is_ok_and(|entry| entry == name)
+}
+
+/// The body of the test that is the keeper.
+pub fn keeper_entry(name: &str) {
+    if is_entry(name) {
+        let code = keeper::main();
+        std::process::exit(i32::from(code != ExitCode::SUCCESS));
+    }
+}
+
+/// The processes with `text` in their command line, other than this one.
+pub fn processes_with(text: &str) -> Vec<i32> {
+    let own = std::process::id().cast_signed();
+    let pids = std::fs::read_dir("/proc").expect("/proc").flatten();
+    pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|pid| *pid != own)
+        .filter(|pid| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).contains(text)
+        })
+        .collect()
+}
+
+/// Looks until `seen` gives a value.
+pub async fn wait_for<T>(what: &str, mut seen: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(value) = seen() {
+            return value;
+        }
+        assert!(start.elapsed() < PATIENCE, "gave up waiting for {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Waits until a file has `text` in it.
+pub async fn wait_for_text(path: &Path, text: &str) {
+    let has_text = || std::fs::read_to_string(path).is_ok_and(|all| all.contains(text)).then_some(());
+    wait_for(&format!("{text:?} in {}", path.display()), has_text).await;
+}
+
+/// An argument of `sleep` that no other process of the machine has.
+pub fn unique_sleep() -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("30{:07}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed) + 1000)
+}
