@@ -101,6 +101,16 @@ impl Options {
         }
     }
 
+    /// What a client is told that deletes a Job and does not say what becomes of its pods.
+    fn warnings(&self, resource: &Resource) -> Vec<String> {
+        let is_said = self.propagation_policy.is_some() || self.orphan_dependents.is_some();
+        if resource.orphans_by_default && !is_said {
+            vec![windlass_api::warnings::PODS_ARE_PRESERVED.to_owned()]
+        } else {
+            Vec::new()
+        }
+    }
+
     pub(crate) fn is_dry_run(&self) -> bool {
         !self.dry_run.is_empty()
     }
@@ -134,17 +144,7 @@ pub(crate) fn one(shared: &Shared, target: &Target, query: &Query, body: &[u8]) 
     let options = Options::parse(query, body)?;
     let resource = target.resource;
     let deleted = object_at(shared, resource, &target.key(), &options)?;
-    let mut warnings = Vec::new();
-    if resource.orphans_by_default
-        && options.propagation_policy.is_none()
-        && options.orphan_dependents.is_none()
-    {
-        warnings.push(format!(
-            "child pods are preserved by default when {} are deleted; \
-             set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
-            resource.plural
-        ));
-    }
+    let warnings = options.warnings(resource);
     // upstream: only a client that asked for dependents to go the old way learns from the code that they have to go first
     let is_waiting = !deleted.is_gone && options.orphan_dependents == Some(false);
     let code = if is_waiting { StatusCode::ACCEPTED } else { StatusCode::OK };
@@ -182,7 +182,11 @@ pub(crate) fn collection(
         items.put_slice(if items.is_empty() { b"{" } else { b",{" });
         items.put_slice(object::list_item(resource, &record.bytes));
     }
-    Ok(answer::object(StatusCode::OK, list_body(target, list.revision, "", &items), &[]))
+    Ok(answer::object(
+        StatusCode::OK,
+        list_body(target, list.revision, "", &items),
+        &options.warnings(resource),
+    ))
 }
 
 /// Deletes one object, or begins to.

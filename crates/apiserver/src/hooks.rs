@@ -1,5 +1,6 @@
 //! What is particular to a kind when it is written: defaults, strategy and validation, as functions in the table.
 
+mod job;
 mod namespace;
 mod pod;
 
@@ -34,8 +35,8 @@ pub struct Hooks {
     pub update: OnUpdate,
     /// Before a changed status is stored.
     pub status: OnUpdate,
-    /// Whether `create` and `update` also check `metadata`, so that its errors stand among the others.
-    pub validates_metadata: bool,
+    /// Whether these functions also check `metadata`, so that its errors stand among the others, and keep `generation`.
+    pub is_complete: bool,
 }
 
 impl Hooks {
@@ -44,14 +45,15 @@ impl Hooks {
         create: |_, _| Ok(Warnings::new()),
         update: |_, _, _| Ok(Warnings::new()),
         status: |_, _, _| Ok(Warnings::new()),
-        validates_metadata: false,
+        is_complete: false,
     };
 }
 
 /// Pods.
 pub const POD: Hooks =
-    Hooks { create: pod::create, update: pod::update, status: pod::status, validates_metadata: false };
+    Hooks { create: pod::create, update: pod::update, status: pod::status, is_complete: true };
 /// Jobs.
-pub const JOB: Hooks = Hooks::NONE;
+pub const JOB: Hooks =
+    Hooks { create: job::create, update: job::update, status: job::status, is_complete: true };
 /// Namespaces.
 pub const NAMESPACE: Hooks = Hooks { create: namespace::create, update: namespace::update, ..Hooks::NONE };

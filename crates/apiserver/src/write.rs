@@ -100,7 +100,7 @@ fn create_named(
     }
     let context = Context { gates: &shared.config.gates, now: &now };
     let warnings = (resource.hooks.create)(&mut object, context)?;
-    if !resource.hooks.validates_metadata {
+    if !resource.hooks.is_complete {
         check_meta(resource, &object)?;
     }
     let key = Key::new(resource.plural, object.namespace(), object.name());
@@ -378,9 +378,10 @@ fn prepare_main(
         new.copy_section(old, "status");
     }
     let warnings = (resource.hooks.update)(new, old, context)?;
-    if !resource.hooks.validates_metadata {
-        check_meta_update(resource, new, old)?;
+    if resource.hooks.is_complete {
+        return Ok(warnings);
     }
+    check_meta_update(resource, new, old)?;
     if resource.has_generation && has_changed_spec(new, old) {
         new.set_meta("generation", old.generation() + 1);
     }
@@ -403,7 +404,9 @@ fn prepare_status(
         };
     }
     let warnings = (resource.hooks.status)(new, old, context)?;
-    check_meta_update(resource, new, old)?;
+    if !resource.hooks.is_complete {
+        check_meta_update(resource, new, old)?;
+    }
     Ok(warnings)
 }
 

@@ -1,21 +1,27 @@
-//! Pods: defaults, the first status, and what a status write may not change.
+//! Pods: defaults, the first status, validation, and what a status write may not change.
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
-use windlass_api::defaults;
+use windlass_api::field::Errors;
+use windlass_api::{defaults, validation};
 
 use super::{Context, Warnings};
 use crate::object::Object;
 use crate::resources;
-use crate::status::Result;
-use crate::view;
+use crate::status::{Result, Status};
+use crate::{view, write};
+
+fn check(object: &Object, errors: &Errors) -> Result<()> {
+    if errors.is_empty() { Ok(()) } else { Err(Status::invalid("", "Pod", object.name(), errors)) }
+}
 
 pub(super) fn create(object: &mut Object, context: Context<'_>) -> Result<Warnings> {
     object.0.remove("status");
-    view::edit(resources::core("pods"), object, |pod: &mut Pod| {
+    let pod = view::edit(resources::core("pods"), object, |pod: &mut Pod| {
         defaults::pod::default_pod(pod);
         pod.status = pod.spec.as_ref().map(defaults::pod::initial_status);
     })?;
+    check(object, &validation::pod::validate_pod_create(&pod))?;
     let conditions = object.section_mut("status").get_mut("conditions");
     for condition in conditions.into_iter().filter_map(|list| list.as_array_mut()).flatten() {
         condition["lastTransitionTime"] = json!(context.now);
@@ -23,7 +29,20 @@ pub(super) fn create(object: &mut Object, context: Context<'_>) -> Result<Warnin
     Ok(Warnings::new())
 }
 
-pub(super) fn update(_: &mut Object, _: &Object, _: Context<'_>) -> Result<Warnings> {
+/// Most writes of a pod release a finalizer or change labels: they cost no typed view.
+pub(super) fn update(object: &mut Object, old: &Object, _: Context<'_>) -> Result<Warnings> {
+    let resource = resources::core("pods");
+    let annotations = |object: &Object| object.meta().and_then(|meta| meta.get("annotations")).cloned();
+    if object.0.get("spec") == old.0.get("spec") && annotations(object) == annotations(old) {
+        write::check_meta_update(resource, object, old)?;
+        return Ok(Warnings::new());
+    }
+    let before: Pod = view::read(resource, old)?;
+    let pod = view::edit(resource, object, defaults::pod::default_pod)?;
+    check(object, &validation::pod::validate_pod_update(&pod, &before))?;
+    if object.0.get("spec") != old.0.get("spec") {
+        object.set_meta("generation", old.generation() + 1);
+    }
     Ok(Warnings::new())
 }
 
@@ -36,5 +55,6 @@ pub(super) fn status(object: &mut Object, old: &Object, _: Context<'_>) -> Resul
             object.section_mut("status").insert("qosClass".to_owned(), json!(class));
         }
     }
+    write::check_meta_update(resources::core("pods"), object, old)?;
     Ok(Warnings::new())
 }

@@ -1,0 +1,70 @@
+//! Jobs: defaults, strategy, validation and warnings of `windlass_api`, applied to the raw object through a view.
+
+use k8s_openapi::api::batch::v1::Job;
+use serde_json::Value;
+use windlass_api::field::Errors;
+use windlass_api::{defaults, strategy, validation, warnings};
+
+use super::{Context, Warnings};
+use crate::object::Object;
+use crate::resources::{self, Resource};
+use crate::status::{Result, Status};
+use crate::view;
+
+fn resource() -> &'static Resource {
+    resources::find("batch", "v1", "jobs").expect("a row of the table")
+}
+
+fn check(object: &Object, errors: &Errors) -> Result<()> {
+    if errors.is_empty() { Ok(()) } else { Err(Status::invalid("batch", "Job", object.name(), errors)) }
+}
+
+/// Runs `f` on the raw object as a JSON value, which is what the rules of the draft policy look at.
+fn with_raw<R>(object: &mut Object, f: impl FnOnce(&mut Value) -> R) -> R {
+    let mut raw = Value::Object(std::mem::take(&mut object.0));
+    let result = f(&mut raw);
+    if let Value::Object(map) = raw {
+        object.0 = map;
+    }
+    result
+}
+
+pub(super) fn create(object: &mut Object, context: Context<'_>) -> Result<Warnings> {
+    let gates = context.gates;
+    object.0.remove("status");
+    let job = view::edit(resource(), object, |job: &mut Job| {
+        strategy::default_and_prepare_for_create(job, gates);
+    })?;
+    let mut errors = validation::job::validate_create(&job, gates);
+    errors.extend(with_raw(object, |raw| {
+        strategy::drop_disabled_draft(raw, None, gates);
+        validation::job::validate_draft(raw, &job, gates)
+    }));
+    check(object, &errors)?;
+    Ok(warnings::on_create(&job))
+}
+
+pub(super) fn update(object: &mut Object, old: &Object, context: Context<'_>) -> Result<Warnings> {
+    let gates = context.gates;
+    let before: Job = view::read(resource(), old)?;
+    let job = view::edit(resource(), object, |job: &mut Job| {
+        defaults::job::apply_with(job, gates);
+        strategy::prepare_for_update(job, &before, gates);
+    })?;
+    let old_raw = Value::Object(old.0.clone());
+    let mut errors = validation::job_update::validate_update(&job, &before, gates);
+    errors.extend(with_raw(object, |raw| {
+        strategy::drop_disabled_draft(raw, Some(&old_raw), gates);
+        validation::job_update::validate_draft_update(raw, &old_raw)
+    }));
+    check(object, &errors)?;
+    Ok(warnings::on_update(&job, &before))
+}
+
+pub(super) fn status(object: &mut Object, old: &Object, _: Context<'_>) -> Result<Warnings> {
+    let before: Job = view::read(resource(), old)?;
+    let job =
+        view::edit(resource(), object, |job: &mut Job| strategy::prepare_for_status_update(job, &before))?;
+    check(object, &validation::job_status::validate_status_update(&job, &before))?;
+    Ok(Warnings::new())
+}
