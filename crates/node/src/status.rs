@@ -282,18 +282,30 @@ pub fn patch(uid: &str, known: &PodStatus, wanted: &PodStatus) -> Option<Value> 
             status.insert(field.into(), new.cloned().unwrap_or(Value::Null));
         }
     }
-    let conditions: Vec<Value> = wanted
-        .conditions
-        .iter()
-        .flatten()
-        .filter(|wanted| !known.conditions.iter().flatten().any(|known| is_same(known, wanted)))
-        .map(|condition| json!(condition))
-        .collect();
+    let mut conditions = Vec::new();
+    for wanted in wanted.conditions.iter().flatten() {
+        let known = known.conditions.iter().flatten().find(|known| known.type_ == wanted.type_);
+        if known.is_none_or(|known| !is_same(known, wanted)) {
+            conditions.push(condition_patch(known, wanted));
+        }
+    }
     if !conditions.is_empty() {
         status.insert("conditions".into(), conditions.into());
     }
     // The UID makes the patch fail on a pod of the same name that came after this one.
     (!status.is_empty()).then(|| json!({"metadata": {"uid": uid}, "status": status}))
+}
+
+/// A merge keeps what it is not told to drop.
+fn condition_patch(known: Option<&PodCondition>, wanted: &PodCondition) -> Value {
+    let mut patch = json!(wanted);
+    let known = known.map(|known| [("reason", &known.reason), ("message", &known.message)]);
+    for (field, value) in known.into_iter().flatten() {
+        if value.is_some() && patch.get(field).is_none() {
+            patch[field] = Value::Null;
+        }
+    }
+    patch
 }
 
 /// Upstream's rule of what is a change of a condition: a newer generation alone is none.
@@ -481,6 +493,19 @@ mod tests {
         let all = brief(&after_patch(&known, done));
         assert_eq!(all[0], "DisruptionTarget=True");
         assert_eq!(all.len(), 6);
+    }
+
+    #[test]
+    fn a_condition_that_holds_again_loses_its_reason() {
+        let pending =
+            status_of(&simple(), &[("c", Kind::Main, waiting())], Phase::Pending, &PodStatus::default());
+        let running = status_of(&simple(), &[("c", Kind::Main, running())], Phase::Running, &pending);
+        let patch = patch("u", &pending, &running).expect("a change");
+        let ready = json!({
+            "type": "Ready", "status": "True", "reason": null, "message": null,
+            "lastTransitionTime": "1970-01-01T00:01:40Z", "observedGeneration": 1,
+        });
+        assert_eq!(patch["status"]["conditions"][0], ready);
     }
 
     #[test]
