@@ -7,6 +7,8 @@ use std::str::FromStr;
 
 const NANO: i128 = 1_000_000_000;
 const NANO_DIGITS: i64 = 9;
+/// More digits do not fit into 128 bits.
+const NANO_DIGITS_MAX: usize = 39;
 const NANO_IN_MILLI: i128 = 1_000_000;
 /// Upstream cuts binary quantities here; decimal ones may be larger.
 const BINARY_MAX: i128 = i64::MAX as i128;
@@ -210,7 +212,8 @@ fn decimal_nano(whole: &str, part: &str, exponent: i64) -> Result<i128, Error> {
     if places <= 0 {
         return Ok(1);
     }
-    let places = usize::try_from(places).ok().filter(|places| *places <= 38).ok_or(Error::Numeric)?;
+    let places =
+        usize::try_from(places).ok().filter(|places| *places <= NANO_DIGITS_MAX).ok_or(Error::Numeric)?;
     let kept = &digits[..places.min(digits.len())];
     let has_rest = digits[kept.len()..].bytes().any(|digit| digit != b'0');
     let nano: i128 = format!("{kept:0<places$}").parse().map_err(|_| Error::Numeric)?;

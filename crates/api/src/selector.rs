@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use serde_json::Value;
 
 use crate::field::{Error, Errors, Path};
 use crate::validation::meta::{each, json, label_value, qualified_name, validate_labels};
@@ -137,7 +138,9 @@ impl Requirement {
         }
         let path = Path::new("values");
         if let Some(text) = wrong_count(operator, values.len()) {
-            errors.push(Error::invalid(&path, json(&values), text));
+            // Upstream has no list rather than an empty one.
+            let shown = if values.is_empty() { Value::Null } else { json(&values) };
+            errors.push(Error::invalid(&path, shown, text));
         }
         let is_ordering = matches!(operator, Operator::GreaterThan | Operator::LessThan);
         for (i, value) in values.iter().enumerate() {

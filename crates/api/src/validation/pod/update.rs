@@ -1,6 +1,6 @@
 //! What may change of a pod that exists.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{
     Container, NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Toleration,
@@ -110,15 +110,12 @@ fn validate_added_tolerations(new: &[Toleration], old: &[Toleration], path: &Pat
 }
 
 fn validate_removed_gates(new: &PodSpec, old: &PodSpec, path: &Path) -> Errors {
-    let old = list(&old.scheduling_gates);
-    let added: BTreeMap<&str, usize> = list(&new.scheduling_gates)
-        .iter()
-        .enumerate()
-        .filter(|(_, gate)| !old.contains(gate))
-        .map(|(i, gate)| (gate.name.as_str(), i))
-        .collect();
-    let text = |name| format!("only deletion is allowed, but found new scheduling gate '{name}'");
-    added.into_iter().map(|(name, i)| Error::forbidden(&path.index(i).child("name"), text(name))).collect()
+    let (mut errors, old) = (Errors::new(), list(&old.scheduling_gates));
+    for (i, gate) in list(&new.scheduling_gates).iter().enumerate().filter(|(_, gate)| !old.contains(gate)) {
+        let text = format!("only deletion is allowed, but found new scheduling gate '{}'", gate.name);
+        errors.push(Error::forbidden(&path.index(i).child("name"), text));
+    }
+    errors
 }
 
 // The new spec with the old values where a change is allowed, and what is wrong with these changes.
