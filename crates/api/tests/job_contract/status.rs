@@ -406,6 +406,7 @@ fn a_finished_job_has_no_terminating_pods() {
     check("pods change", failed(), bad.clone(), &[want]);
     check("unchanged", bad.clone(), bad, &[]);
     check("not finished", json!({}), json!({"terminating": 1}), &[]);
+    check("none", started(&[]), and(failed(), json!({"terminating": 0})), &[]);
 }
 
 #[test]
@@ -443,6 +444,12 @@ fn a_job_ends_after_it_started() {
     check("new", json!({}), bad.clone(), &[want]);
     check("unchanged", bad.clone(), bad, &[]);
     check("at once", json!({}), and(complete(), json!({"startTime": END})), &[]);
+    let ends = and(complete(), json!({"startTime": LATER, "completionTime": START}));
+    check("ends", and(started(&[]), json!({"startTime": LATER})), ends, &[want]);
+    let want = "status.completionTime: Invalid value: \"2026-01-01T01:00:00Z\": must be equal to or after `startTime`";
+    let ended = and(complete(), json!({"completionTime": LATER}));
+    let moved = and(ended.clone(), json!({"startTime": END}));
+    check_of("start moves", json!({"suspend": true}), ended, moved, &[want]);
 }
 
 #[test]

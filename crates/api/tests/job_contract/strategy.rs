@@ -109,6 +109,7 @@ fn a_changed_spec_is_a_new_generation_and_nothing_else_is() {
     let rows = [
         ("nothing", json!({}), 4),
         ("spec", json!({"spec": {"parallelism": 7}}), 5),
+        ("a number that may be absent", json!({"spec": {"activeDeadlineSeconds": 0}}), 5),
         ("labels", json!({"metadata": {"labels": {"x": "y"}}}), 4),
         ("status", json!({"status": {"failed": 7}}), 4),
         ("a generation of the client's own", json!({"metadata": {"generation": 99}}), 4),
@@ -160,6 +161,20 @@ fn the_same_in_other_words_is_no_new_generation_and_a_difference_that_tells_is()
         let mut new = other;
         prepare_for_update(&mut new, &base, &Gates::default());
         assert_eq!(new.metadata.generation, Some(2), "{name}");
+    }
+}
+
+#[test]
+fn host_port_0_is_none() {
+    let with = |port: Value| {
+        let main = json!({"name": "main", "image": "busybox", "ports": [port]});
+        admitted_spec(json!({"template": {"spec": {"containers": [main]}}}))
+    };
+    let old = with(json!({"containerPort": 80}));
+    for (host_port, want) in [(0, 1), (80, 2)] {
+        let mut new = with(json!({"containerPort": 80, "hostPort": host_port}));
+        prepare_for_update(&mut new, &old, &Gates::default());
+        assert_eq!(new.metadata.generation, Some(want), "{host_port}");
     }
 }
 
