@@ -1,0 +1,66 @@
+//! An API server that says no, and others who write at the same time.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use http::Method;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use crate::tap::{Tap, Verdict};
+use crate::world::{COMPLETE, Fate, World, finished, ledger, quick};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_write_that_meets_a_newer_job_is_done_again() {
+    let world = World::new();
+    let jobs = world.jobs();
+    let is_first = std::sync::atomic::AtomicBool::new(true);
+    let tap = Tap::new(&world, move |_, write| {
+        let is_status = write.path.ends_with("/status");
+        if !is_status || !is_first.swap(false, std::sync::atomic::Ordering::SeqCst) {
+            return Verdict::Pass;
+        }
+        let jobs = jobs.clone();
+        Verdict::After(Arc::new(move || {
+            let jobs = jobs.clone();
+            async move {
+                let labels = Patch::Merge(json!({"metadata": {"labels": {"seen": "yes"}}}));
+                jobs.patch("j", &PatchParams::default(), &labels).await.expect("patched");
+            }
+            .boxed()
+        }))
+    });
+    let controller = world.start(tap.client(), quick());
+    let _kubelet = world.kubelet(|_| Fate::Exit(0));
+    world.create_job("j", json!({"completions": 2})).await;
+    let job = world.until_finished("j").await;
+    assert_eq!(ledger(&job), finished(2, 0, None, &COMPLETE));
+    let conflicts = tap.writes().iter().filter(|write| write.code == Some(409)).count();
+    assert_eq!(conflicts, 1, "{:#?}", tap.writes());
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_creation_is_tried_again_after_a_while() {
+    let world = World::new();
+    let refused = std::sync::atomic::AtomicU32::new(0);
+    let tap = Tap::new(&world, move |_, write| {
+        let is_create = write.method == Method::POST;
+        if is_create && refused.fetch_add(1, std::sync::atomic::Ordering::SeqCst) < 3 {
+            return Verdict::Refuse(500);
+        }
+        Verdict::Pass
+    });
+    let controller = world.start(tap.client(), quick());
+    let _kubelet = world.kubelet(|_| Fate::Exit(0));
+    world.create_job("j", json!({"completions": 4, "parallelism": 4})).await;
+    let job = world.until_finished("j").await;
+    assert_eq!(ledger(&job), finished(4, 0, None, &COMPLETE));
+    let creates: Vec<Option<u16>> =
+        tap.writes().iter().filter(|write| write.method == Method::POST).map(|write| write.code).collect();
+    let expected: Vec<Option<u16>> = [500, 500, 500, 201, 201, 201, 201].map(Some).to_vec();
+    assert_eq!(creates, expected, "one at a time until one succeeds");
+    let event = world.until_event(|event| event.reason.as_deref() == Some("FailedCreate")).await;
+    assert_eq!(event.message.as_deref(), Some("Error creating: out of order"));
+    controller.stop().await;
+}
