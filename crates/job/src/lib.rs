@@ -32,6 +32,7 @@ pub mod pod_facts;
 pub mod pod_names;
 pub mod policy;
 pub mod roster;
+mod slots;
 pub mod status_body;
 mod tally;
 pub mod trace;

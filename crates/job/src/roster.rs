@@ -7,7 +7,8 @@
 //!                                          └── failures()   the last failures, for back-off
 //! ```
 //!
-//! A change costs a few tree operations, whatever the number of pods. Nothing here decides anything.
+//! A change costs a look-up and a few bits, whatever the number of pods: each pod has a slot, sets that grow with the
+//! Job are bitmaps of slots or indexes, and what has not changed is not touched. Nothing here decides anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -19,6 +20,7 @@ use crate::backoff::later;
 use crate::job_facts::JobFacts;
 use crate::pod_facts::{Claim, Phase, PodFacts};
 use crate::policy::failure::Action;
+use crate::slots::Slots;
 use crate::uid::Uid;
 
 /// Failures further back than this can't lengthen a delay: 2^31 times any base is beyond any cap.
@@ -44,20 +46,20 @@ pub struct Totals {
 /// The pods of one Job.
 #[derive(Clone, Debug, Default)]
 pub struct Roster {
-    pods: BTreeMap<Uid, Box<Entry>>,
+    slots: Slots<Entry>,
     totals: Totals,
-    /// Active pods.
-    active: BTreeSet<Uid>,
-    /// Finalizer holders that are finished or terminating, by index (those without one first).
-    held: BTreeSet<(Option<u32>, Uid)>,
+    /// Slots of active pods.
+    active: IndexSet,
+    /// Finalizer holders that are finished or terminating, by index (those without one first), with their slots.
+    held: BTreeMap<(Option<u32>, Uid), u32>,
     /// Pods of ours whose labels do not match any more.
     strays: BTreeSet<Uid>,
     /// Pods of nobody whose labels match and that are not being deleted.
     orphans: BTreeSet<Uid>,
     /// Failed pods that a `FailJob` rule matches.
     condemning: BTreeSet<Uid>,
-    /// All our pods that have an index.
-    placed: BTreeSet<(u32, Uid)>,
+    /// All our pods that have an index, with their slots.
+    placed: BTreeMap<(u32, Uid), u32>,
     /// Active pods without an index.
     unplaced: BTreeSet<Uid>,
     /// Indexes with an active pod, with more than one, with a terminating one.
@@ -89,30 +91,73 @@ struct Entry {
     is_accounted: bool,
 }
 
+/// Everything about a pod that a sum or an order depends on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Standing {
+    claim: Claim,
+    state: State,
+    is_deleted: bool,
+    is_ready: bool,
+    is_held: bool,
+    is_condemning: bool,
+    restarts: u32,
+    index: Option<u32>,
+    finished_at: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Active,
+    Terminating,
+    Failed,
+    Succeeded,
+}
+
+impl Standing {
+    fn of(pod: &PodFacts) -> Self {
+        let state = match pod.phase {
+            Phase::Succeeded => State::Succeeded,
+            Phase::Failed => State::Failed,
+            Phase::Pending | Phase::Unknown | Phase::Running if pod.is_deleted => State::Terminating,
+            Phase::Pending | Phase::Unknown | Phase::Running => State::Active,
+        };
+        let counts_restarts = matches!(pod.phase, Phase::Running | Phase::Pending);
+        Self {
+            claim: pod.claim,
+            state,
+            is_deleted: pod.is_deleted,
+            is_ready: pod.is_ready,
+            is_held: pod.has_finalizer,
+            is_condemning: state == State::Failed && is_condemning(pod),
+            restarts: if counts_restarts { pod.restarts } else { 0 },
+            index: pod.index,
+            finished_at: pod.finished_at,
+        }
+    }
+
+    /// The index at which it is one of ours.
+    fn place(&self) -> Option<u32> {
+        self.index.filter(|_| self.claim == Claim::Ours)
+    }
+}
+
 impl Roster {
     /// Takes a view of a pod, unless a newer one is known.
     pub fn observe(&mut self, facts: PodFacts) {
         if self.gone.contains(&facts.uid) {
             return;
         }
-        let entry = match self.pods.remove(&facts.uid) {
-            Some(old) if old.facts.revision > facts.revision => {
-                self.pods.insert(facts.uid.clone(), old);
-                return;
-            }
-            Some(mut old) => {
-                self.unlink(&old);
-                old.facts = facts;
+        self.note_attempt(&facts);
+        match self.slots.find(&facts.uid) {
+            None => self.enter(facts),
+            Some(slot) if self.slots.at(slot).facts.revision > facts.revision => {}
+            Some(slot) => self.change(slot, |entry| {
+                entry.facts = facts;
                 // An event from before our release must not bring the finalizer back: the pod would count twice.
-                old.is_accounted &= old.facts.claim == Claim::Ours;
-                old.facts.has_finalizer &= !old.is_accounted;
-                old
-            }
-            None => Box::new(Entry { facts, is_discarded: false, is_ended: false, is_accounted: false }),
-        };
-        self.note_attempt(&entry.facts);
-        self.link(&entry);
-        self.pods.insert(entry.facts.uid.clone(), entry);
+                entry.is_accounted &= entry.facts.claim == Claim::Ours;
+                entry.facts.has_finalizer &= !entry.is_accounted;
+            }),
+        }
     }
 
     /// The watch says that the pod is gone.
@@ -130,38 +175,35 @@ impl Roster {
 
     /// Changes what is known of a pod after our own write to it.
     pub(crate) fn amend(&mut self, uid: &Uid, change: impl FnOnce(&mut PodFacts)) {
-        if let Some(mut entry) = self.pods.remove(uid) {
-            self.unlink(&entry);
-            change(&mut entry.facts);
-            self.link(&entry);
-            self.pods.insert(uid.clone(), entry);
+        if let Some(slot) = self.slots.find(uid) {
+            self.change(slot, |entry| change(&mut entry.facts));
         }
     }
 
     /// The pod was recorded and its finalizer released: from now on it is in the counters.
     pub(crate) fn mark_accounted(&mut self, uid: &Uid) {
-        if let Some(entry) = self.pods.get_mut(uid) {
+        if let Some(entry) = self.slots.get_mut(uid) {
             entry.is_accounted = true;
         }
     }
 
     /// The pod is ended because it was not wanted.
     pub(crate) fn mark_discarded(&mut self, uid: &Uid) {
-        if let Some(entry) = self.pods.get_mut(uid) {
+        if let Some(entry) = self.slots.get_mut(uid) {
             entry.is_discarded = true;
         }
     }
 
     /// The pod is asked to go because the Job fails.
     pub(crate) fn mark_ended(&mut self, uid: &Uid) {
-        if let Some(entry) = self.pods.get_mut(uid) {
+        if let Some(entry) = self.slots.get_mut(uid) {
             entry.is_ended = true;
         }
     }
 
     /// The pod was asked by us to go because the Job fails.
     pub(crate) fn is_ended(&self, uid: &Uid) -> bool {
-        self.pods.get(uid).is_some_and(|entry| entry.is_ended)
+        self.slots.get(uid).is_some_and(|entry| entry.is_ended)
     }
 
     /// The name of this attempt is taken by somebody else.
@@ -176,22 +218,22 @@ impl Roster {
 
     /// The facts of a pod.
     pub fn get(&self, uid: &Uid) -> Option<&PodFacts> {
-        self.pods.get(uid).map(|entry| &entry.facts)
+        self.slots.get(uid).map(|entry| &entry.facts)
     }
 
-    /// All pods, by UID.
+    /// All pods, in the order in which they were seen, more or less.
     pub fn iter(&self) -> impl Iterator<Item = &PodFacts> {
-        self.pods.values().map(|entry| &entry.facts)
+        self.slots.iter().map(|entry| &entry.facts)
     }
 
     /// How many pods are known.
     pub fn len(&self) -> usize {
-        self.pods.len()
+        self.slots.len()
     }
 
     /// No pod is known.
     pub fn is_empty(&self) -> bool {
-        self.pods.is_empty()
+        self.len() == 0
     }
 
     /// Sums over our pods.
@@ -199,14 +241,14 @@ impl Roster {
         self.totals
     }
 
-    /// Active pods, by UID.
+    /// Active pods.
     pub fn active(&self) -> impl Iterator<Item = &PodFacts> {
-        self.active.iter().map(|uid| self.known(uid))
+        self.active.iter().map(|slot| self.facts(slot))
     }
 
     /// Finished and terminating pods that hold the finalizer, by index.
     pub fn held(&self) -> impl Iterator<Item = &PodFacts> {
-        self.held.iter().map(|(_, uid)| self.known(uid))
+        self.held.values().map(|slot| self.facts(*slot))
     }
 
     /// Active pods that hold the finalizer.
@@ -248,14 +290,14 @@ impl Roster {
     pub fn at(&self, index: u32) -> impl Iterator<Item = &PodFacts> {
         self.placed
             .range((index, Uid::MIN)..)
-            .take_while(move |(at, _)| *at == index)
-            .map(|(_, uid)| self.known(uid))
+            .take_while(move |((at, _), _)| *at == index)
+            .map(|(_, slot)| self.facts(*slot))
     }
 
     /// Active pods that an Indexed Job of so many completions can't use: without an index, beyond the last one, and all
     /// but the best of an index that has several.
     pub fn misplaced(&self, completions: u32) -> Vec<&PodFacts> {
-        let beyond = self.placed.range((completions, Uid::MIN)..).map(|(_, uid)| self.known(uid));
+        let beyond = self.placed.range((completions, Uid::MIN)..).map(|(_, slot)| self.facts(*slot));
         let mut misplaced: Vec<&PodFacts> = self
             .unplaced
             .iter()
@@ -277,16 +319,16 @@ impl Roster {
         let since = self.last_success.map_or(Bound::Unbounded, |last| {
             Bound::Included((later(last, SignedDuration::from_nanos(1)), Uid::MIN))
         });
-        let counts = |uid: &Uid| {
-            let entry = &self.pods[uid];
+        let counts = |entry: &Entry| {
             let has_place = !job.is_indexed() || job.has_index(entry.facts.index);
             !entry.is_discarded && has_place
         };
+        let entry = |uid: &Uid| self.slots.get(uid).expect("a pod in a set is known");
         let failed =
-            self.failed.range((since.clone(), Bound::Unbounded)).rev().filter(|(_, uid)| counts(uid));
+            self.failed.range((since.clone(), Bound::Unbounded)).rev().filter(|(_, uid)| counts(entry(uid)));
         let terminating = self.terminating.range((since, Bound::Unbounded)).rev().filter(|(_, uid)| {
-            let entry = &self.pods[uid];
-            !job.only_replaces_failed() && (entry.facts.has_finalizer || entry.is_accounted) && counts(uid)
+            let entry = entry(uid);
+            !job.only_replaces_failed() && (entry.facts.has_finalizer || entry.is_accounted) && counts(entry)
         });
         let mut times: Vec<Timestamp> = failed
             .take(FAILURES_REMEMBERED)
@@ -308,13 +350,50 @@ impl Roster {
         attempt
     }
 
+    fn facts(&self, slot: u32) -> &PodFacts {
+        &self.slots.at(slot).facts
+    }
+
     fn known(&self, uid: &Uid) -> &PodFacts {
-        &self.pods[uid].facts
+        self.get(uid).expect("a pod in a set is known")
+    }
+
+    fn enter(&mut self, facts: PodFacts) {
+        let (uid, standing) = (facts.uid.clone(), Standing::of(&facts));
+        let entry = Entry { facts, is_discarded: false, is_ended: false, is_accounted: false };
+        let slot = self.slots.insert(uid.clone(), entry);
+        if let Some(index) = standing.place() {
+            self.placed.insert((index, uid.clone()), slot);
+        }
+        self.link(&uid, slot, &standing);
+    }
+
+    /// Changes one pod, and the sums and orders that its change concerns.
+    fn change(&mut self, slot: u32, change: impl FnOnce(&mut Entry)) {
+        let entry = self.slots.at_mut(slot);
+        let old = Standing::of(&entry.facts);
+        change(entry);
+        let new = Standing::of(&entry.facts);
+        if old == new {
+            return;
+        }
+        let uid = entry.facts.uid.clone();
+        self.unlink(&uid, slot, &old);
+        if old.place() != new.place() {
+            old.place().map(|index| self.placed.remove(&(index, uid.clone())));
+            new.place().map(|index| self.placed.insert((index, uid.clone()), slot));
+        }
+        self.link(&uid, slot, &new);
     }
 
     fn remove(&mut self, uid: &Uid) -> bool {
-        let Some(entry) = self.pods.remove(uid) else { return false };
-        self.unlink(&entry);
+        let Some(slot) = self.slots.find(uid) else { return false };
+        let standing = Standing::of(self.facts(slot));
+        self.unlink(uid, slot, &standing);
+        if let Some(index) = standing.place() {
+            self.placed.remove(&(index, uid.clone()));
+        }
+        let Some((_, entry)) = self.slots.remove(uid) else { return false };
         let pod = &entry.facts;
         if let (Some(index), Some(attempt)) = (pod.index, pod.attempt) {
             self.spend(index, attempt);
@@ -355,108 +434,98 @@ impl Roster {
         self.ghosts.drain(..surplus);
     }
 
-    fn link(&mut self, entry: &Entry) {
-        let pod = &entry.facts;
+    fn link(&mut self, uid: &Uid, slot: u32, pod: &Standing) {
         match pod.claim {
-            Claim::Ours => self.link_ours(pod),
-            Claim::Stray => _ = self.strays.insert(pod.uid.clone()),
-            Claim::Orphan if !pod.is_deleted => _ = self.orphans.insert(pod.uid.clone()),
+            Claim::Ours => self.link_ours(uid, slot, pod),
+            Claim::Stray => _ = self.strays.insert(uid.clone()),
+            Claim::Orphan if !pod.is_deleted => _ = self.orphans.insert(uid.clone()),
             Claim::Orphan | Claim::Foreign => {}
         }
     }
 
-    fn unlink(&mut self, entry: &Entry) {
-        let pod = &entry.facts;
+    fn unlink(&mut self, uid: &Uid, slot: u32, pod: &Standing) {
         match pod.claim {
-            Claim::Ours => self.unlink_ours(pod),
-            Claim::Stray => _ = self.strays.remove(&pod.uid),
-            Claim::Orphan | Claim::Foreign => _ = self.orphans.remove(&pod.uid),
+            Claim::Ours => self.unlink_ours(uid, slot, pod),
+            Claim::Stray => _ = self.strays.remove(uid),
+            Claim::Orphan | Claim::Foreign => _ = self.orphans.remove(uid),
         }
     }
 
-    fn link_ours(&mut self, pod: &PodFacts) {
-        let uid = &pod.uid;
-        if pod.has_finalizer {
+    fn link_ours(&mut self, uid: &Uid, slot: u32, pod: &Standing) {
+        self.totals.restarts += u64::from(pod.restarts);
+        if pod.is_held {
             self.totals.held += 1;
-            if !pod.is_active() {
-                self.held.insert((pod.index, uid.clone()));
+            if pod.state != State::Active {
+                self.held.insert((pod.index, uid.clone()), slot);
             }
         }
-        if matches!(pod.phase, Phase::Running | Phase::Pending) {
-            self.totals.restarts += u64::from(pod.restarts);
-        }
-        if let Some(index) = pod.index {
-            self.placed.insert((index, uid.clone()));
-        }
-        if pod.is_active() {
-            self.link_active(pod);
-        } else if pod.is_terminating() {
-            self.totals.terminating += 1;
-            self.terminating.insert((pod.finished_at, uid.clone()));
-            if let Some(index) = pod.index {
-                self.ending.insert(index);
+        match pod.state {
+            State::Active => self.link_active(uid, slot, pod),
+            State::Terminating => {
+                self.totals.terminating += 1;
+                self.terminating.insert((pod.finished_at, uid.clone()));
+                self.ending.extend(pod.index);
             }
-        } else if pod.phase == Phase::Failed {
-            self.failed.insert((pod.finished_at, uid.clone()));
-            if is_condemning(pod) {
-                self.condemning.insert(uid.clone());
+            State::Failed => {
+                self.failed.insert((pod.finished_at, uid.clone()));
+                if pod.is_condemning {
+                    self.condemning.insert(uid.clone());
+                }
             }
+            State::Succeeded => {}
         }
     }
 
-    fn link_active(&mut self, pod: &PodFacts) {
+    fn link_active(&mut self, uid: &Uid, slot: u32, pod: &Standing) {
         self.totals.active += 1;
         self.totals.ready += u32::from(pod.is_ready);
-        self.active.insert(pod.uid.clone());
+        self.active.insert(slot);
         match pod.index {
-            None => _ = self.unplaced.insert(pod.uid.clone()),
+            None => _ = self.unplaced.insert(uid.clone()),
             Some(index) if !self.busy.insert(index) => _ = self.crowded.insert(index),
             Some(_) => {}
         }
     }
 
-    fn unlink_ours(&mut self, pod: &PodFacts) {
-        let uid = &pod.uid;
-        if pod.has_finalizer {
+    fn unlink_ours(&mut self, uid: &Uid, slot: u32, pod: &Standing) {
+        self.totals.restarts -= u64::from(pod.restarts);
+        if pod.is_held {
             self.totals.held -= 1;
-            if !pod.is_active() {
+            if pod.state != State::Active {
                 self.held.remove(&(pod.index, uid.clone()));
             }
         }
-        if matches!(pod.phase, Phase::Running | Phase::Pending) {
-            self.totals.restarts -= u64::from(pod.restarts);
-        }
-        if let Some(index) = pod.index {
-            self.placed.remove(&(index, uid.clone()));
-        }
-        if pod.is_active() {
-            self.unlink_active(pod);
-        } else if pod.is_terminating() {
-            self.totals.terminating -= 1;
-            self.terminating.remove(&(pod.finished_at, uid.clone()));
-            if let Some(index) = pod.index
-                && !self.at(index).any(PodFacts::is_terminating)
-            {
-                self.ending.remove(index);
+        match pod.state {
+            State::Active => self.unlink_active(uid, slot, pod),
+            State::Terminating => {
+                self.totals.terminating -= 1;
+                self.terminating.remove(&(pod.finished_at, uid.clone()));
+                let is_last =
+                    |index: &u32| !self.at(*index).any(|other| other.uid != *uid && other.is_terminating());
+                if let Some(index) = pod.index.filter(is_last) {
+                    self.ending.remove(index);
+                }
             }
-        } else if pod.phase == Phase::Failed {
-            self.failed.remove(&(pod.finished_at, uid.clone()));
-            self.condemning.remove(uid);
+            State::Failed => {
+                self.failed.remove(&(pod.finished_at, uid.clone()));
+                self.condemning.remove(uid);
+            }
+            State::Succeeded => {}
         }
     }
 
-    fn unlink_active(&mut self, pod: &PodFacts) {
+    fn unlink_active(&mut self, uid: &Uid, slot: u32, pod: &Standing) {
         self.totals.active -= 1;
         self.totals.ready -= u32::from(pod.is_ready);
-        self.active.remove(&pod.uid);
+        self.active.remove(slot);
         let Some(index) = pod.index else {
-            self.unplaced.remove(&pod.uid);
+            self.unplaced.remove(uid);
             return;
         };
-        match self.at(index).filter(|other| other.is_active()).count() {
-            0 => _ = self.busy.remove(index),
-            1 => _ = self.crowded.remove(&index),
-            _ => {}
+        if !self.crowded.contains(&index) {
+            self.busy.remove(index);
+        } else if self.at(index).filter(|other| other.uid != *uid && other.is_active()).count() == 1 {
+            self.crowded.remove(&index);
         }
     }
 }
