@@ -2,10 +2,8 @@
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
-
-const WARNING: HeaderName = header::WARNING;
 
 /// An answer with the JSON of an object.
 pub(crate) fn object(code: StatusCode, bytes: Bytes, warnings: &[String]) -> Response<Body> {
@@ -15,7 +13,7 @@ pub(crate) fn object(code: StatusCode, bytes: Bytes, warnings: &[String]) -> Res
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     for warning in warnings {
         if let Ok(value) = HeaderValue::from_str(&warning_text(warning)) {
-            headers.append(WARNING, value);
+            headers.append(header::WARNING, value);
         }
     }
     response

@@ -53,7 +53,7 @@ pub(crate) struct Preconditions {
 impl Options {
     /// From the body, or from the query when there is none.
     pub(crate) fn parse(query: &Query, body: &[u8]) -> Result<Self> {
-        let mut options: Self = if body.iter().all(u8::is_ascii_whitespace) {
+        let mut options: Self = if matches!(body.trim_ascii(), b"" | b"null") {
             let policy = query.text("propagationPolicy");
             Self {
                 grace_period_seconds: query.number("gracePeriodSeconds")?,

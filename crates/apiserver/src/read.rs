@@ -49,13 +49,13 @@ impl Selection {
     pub(crate) fn parse(target: &Target, query: &Query) -> Result<Self> {
         let labels = match query.text("labelSelector") {
             "" => Selector::everything(),
-            text => Selector::parse(text)
-                .map_err(|why| Status::bad_request(format!("unable to parse requirement: {why}")))?,
+            text => Selector::parse(text).map_err(Status::bad_request)?,
         };
         let fields = FieldSelector::parse(query.text("fieldSelector")).map_err(Status::bad_request)?;
-        if let Some(unknown) = fields.fields().find(|field| !target.resource.can_select(field)) {
-            return Err(Status::bad_request(format!("field label not supported: {unknown}")));
-        }
+        fields
+            .fields()
+            .try_for_each(|field| target.resource.check_field(field))
+            .map_err(Status::bad_request)?;
         let has_fields = fields.fields().next().is_some();
         Ok(Self { labels, fields, has_fields })
     }

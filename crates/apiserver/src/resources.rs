@@ -53,18 +53,22 @@ pub struct Field {
     pub name: &'static str,
     /// Where it is.
     pub pointer: &'static str,
+    /// What it counts as when it is not there.
+    pub absent: &'static str,
 }
 
 impl Field {
     pub(crate) fn value(&self, object: &Object) -> Option<String> {
         let mut parts = self.pointer.split('/').skip(1);
-        let first = object.0.get(parts.next()?)?;
-        match parts.try_fold(first, |value, part| value.get(part))? {
-            Value::String(text) if !text.is_empty() => Some(text.clone()),
-            Value::Bool(flag) => Some(flag.to_string()),
-            Value::Number(number) => Some(number.to_string()),
-            _ => None,
-        }
+        let first = parts.next().and_then(|part| object.0.get(part));
+        let value = first.and_then(|first| parts.try_fold(first, |value, part| value.get(part)));
+        let text = match value {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Bool(flag)) => flag.to_string(),
+            Some(Value::Number(number)) => number.to_string(),
+            Some(Value::Null | Value::Array(_) | Value::Object(_)) | None => self.absent.to_owned(),
+        };
+        (!text.is_empty()).then_some(text)
     }
 }
 
@@ -101,16 +105,26 @@ impl Resource {
         if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
     }
 
-    /// Whether selectors may name this field.
-    pub(crate) fn can_select(&self, field: &str) -> bool {
-        field == "metadata.name"
+    /// Refuses a field that selectors may not name, with upstream's text.
+    pub(crate) fn check_field(&self, field: &str) -> Result<(), String> {
+        let is_known = field == "metadata.name"
             || (self.namespaced && field == "metadata.namespace")
-            || self.fields.iter().any(|known| known.name == field)
+            || self.fields.iter().any(|known| known.name == field);
+        match (is_known, self.kind) {
+            (true, _) => Ok(()),
+            (false, "Job") => windlass_api::strategy::check_field_label(field),
+            (false, _) if !self.fields.is_empty() => Err(format!("field label not supported: {field}")),
+            (false, _) => Err(format!(
+                "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+            )),
+        }
     }
 }
 
 macro_rules! fields {
-    ($($name:literal => $pointer:literal),* $(,)?) => { &[$(Field { name: $name, pointer: $pointer }),*] };
+    ($($name:literal => $pointer:literal $(or $absent:literal)?),* $(,)?) => {
+        &[$(Field { name: $name, pointer: $pointer, absent: concat!($($absent)?) }),*]
+    };
 }
 
 /// The beginning of a row: names, and the texts that are put together from them.
@@ -184,7 +198,7 @@ static RESOURCES: [Resource; 12] = [
     Resource {
         registry: "minions",
         has_status: true,
-        fields: fields!["spec.unschedulable" => "/spec/unschedulable"],
+        fields: fields!["spec.unschedulable" => "/spec/unschedulable" or "false"],
         ..row!(cluster, "v1", "Node", "nodes")
     },
     row!(namespaced, "v1", "ConfigMap", "configmaps"),
@@ -194,7 +208,7 @@ static RESOURCES: [Resource; 12] = [
         has_status: true,
         has_generation: true,
         orphans_by_default: true,
-        fields: fields!["status.successful" => "/status/succeeded"],
+        fields: fields!["status.successful" => "/status/succeeded" or "0"],
         hooks: hooks::JOB,
         ..row!(namespaced, "batch", "v1", "Job", "jobs")
     },

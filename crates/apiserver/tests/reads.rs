@@ -91,9 +91,20 @@ async fn lists_are_selected_by_labels_and_fields() {
     ] {
         assert_eq!(names(&cluster.get(&format!("/api/v1/pods?{query}")).await.body), want, "{query}");
     }
-    let refused = cluster.get("/api/v1/pods?fieldSelector=spec.color%3Dred").await;
-    let want = failure(400, "BadRequest", "field label not supported: spec.color", Value::Null);
-    assert_eq!((refused.code, refused.body), (400, want));
+    for (path, text) in [
+        ("/api/v1/pods", "field label not supported: x"),
+        ("/apis/batch/v1/jobs", "field label \"x\" not supported for Job"),
+        (
+            "/api/v1/configmaps",
+            "\"x\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+        ),
+    ] {
+        let refused = cluster.get(&format!("{path}?fieldSelector=x%3Dred")).await;
+        assert_eq!((refused.code, refused.body), (400, failure(400, "BadRequest", text, Value::Null)));
+    }
+    cluster.post("/apis/batch/v1/namespaces/default/jobs", common::job("j")).await;
+    let none = cluster.get("/apis/batch/v1/jobs?fieldSelector=status.successful%3D0").await.body;
+    assert_eq!(names(&none), ["j"]);
 }
 
 #[tokio::test]

@@ -27,8 +27,8 @@ fn op() -> impl Strategy<Value = Op> {
 
 /// Two resources, two namespaces.
 fn key(name: u8) -> Key {
-    let resource = if name % 2 == 0 { "pods" } else { "jobs" };
-    let namespace = if name % 3 == 0 { "a" } else { "b" };
+    let resource = if name.is_multiple_of(2) { "pods" } else { "jobs" };
+    let namespace = if name.is_multiple_of(3) { "a" } else { "b" };
     Key::new(resource, namespace, &format!("n{name}"))
 }
 
