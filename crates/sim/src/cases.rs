@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::option::weighted;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use crate::controller::{Fate, Weather};
 use crate::plan::{COUNTED_CODE, FAIL_INDEX_CODE, FAIL_JOB_CODE, IGNORED_CODE, JobPlan, Shape, Success};
@@ -15,11 +15,6 @@ use crate::steps::{NodeEvent, OrphanState, Step, UserEvent};
 /// Fewest and most steps of a case.
 const STEPS: std::ops::Range<usize> = 50..90;
 
-/// The case of a seed.
-pub fn case(seed: u64) -> Case {
-    tree(seed).1.current()
-}
-
 /// Runs the case of a seed again, and says what it was.
 pub fn replay(seed: u64) -> (Case, Result<(), Breach>) {
     let case = case(seed);
@@ -27,7 +22,7 @@ pub fn replay(seed: u64) -> (Case, Result<(), Breach>) {
     (case, result)
 }
 
-/// Runs the cases of some seeds. The first that breaks a promise is made as small as it can be, and told.
+/// Runs the cases of some seeds. The first that breaks a promise is made small, and told.
 pub fn search(seeds: impl IntoIterator<Item = u64>) -> Result<(), Box<Finding>> {
     for seed in seeds {
         let (_, result) = replay(seed);
@@ -45,7 +40,7 @@ pub struct Finding {
     pub seed: u64,
     /// What was broken.
     pub breach: Breach,
-    /// The smallest case that breaks the same promise.
+    /// A small case that breaks the same promise.
     pub smallest: Case,
 }
 
@@ -57,29 +52,35 @@ impl std::fmt::Display for Finding {
     }
 }
 
+/// Leaves out steps, many at a time and then one by one, as long as the same promise is broken.
 fn shrunk(seed: u64, breach: Breach) -> Finding {
-    let (mut runner, tree) = tree(seed);
-    let promise = breach.promise;
-    let outcome = runner.run_one(tree, |case| match run(&case) {
-        Err(breach) if breach.promise == promise => Err(TestCaseError::fail(breach.to_string())),
-        _ => Ok(()),
-    });
-    let smallest = match outcome {
-        Err(TestError::Fail(_, smallest)) => smallest,
-        Err(TestError::Abort(_)) | Ok(_) => case(seed),
-    };
+    let mut smallest = case(seed);
+    let breaks = |case: &Case| run(case).is_err_and(|other| other.promise == breach.promise);
+    let mut size = smallest.steps.len().div_ceil(2);
+    while size > 0 {
+        let mut at = 0;
+        while at < smallest.steps.len() {
+            let mut shorter = smallest.clone();
+            shorter.steps.drain(at..(at + size).min(smallest.steps.len()));
+            if breaks(&shorter) {
+                smallest = shorter;
+            } else {
+                at += size;
+            }
+        }
+        size /= 2;
+    }
     let breach = run(&smallest).err().unwrap_or(breach);
     Finding { seed, breach, smallest }
 }
 
-fn tree(seed: u64) -> (TestRunner, impl ValueTree<Value = Case>) {
+/// The case of a seed.
+pub fn case(seed: u64) -> Case {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let config = Config { failure_persistence: None, max_shrink_iters: 4000, ..Config::default() };
-    let mut runner =
-        TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
-    let tree = cases().new_tree(&mut runner).expect("no case is refused");
-    (runner, tree)
+    let config = Config { failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    cases().new_tree(&mut runner).expect("no case is refused").current()
 }
 
 /// Any case.
