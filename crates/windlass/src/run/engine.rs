@@ -1,0 +1,183 @@
+//! The parts of Windlass put together in this process: API server, Job controller, scheduler and node agent.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, StatusCode};
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use windlass_api::Gates;
+use windlass_apiserver::Server;
+use windlass_controllers::job::{self, JobController, Observer};
+use windlass_job::Settings;
+use windlass_node::{Agent, Capacity};
+use windlass_scheduler::Scheduler;
+
+use crate::manifest::Object;
+
+/// The name of the only node.
+const NODE: &str = "this-machine";
+/// More pods than a machine has processes: `parallelism` is to be the limit, not the node.
+const PODS_MAX: u32 = 1_000_000;
+
+/// How to run pods.
+pub struct Setup {
+    /// Which features are on.
+    pub gates: Gates,
+    /// What the Job controller decides by.
+    pub settings: Settings,
+    /// Hears of every decision.
+    pub observer: Arc<dyn Observer>,
+    /// Where logs are kept.
+    pub data_dir: PathBuf,
+    /// Run the command of any image on this machine.
+    pub runs_any_image_on_host: bool,
+}
+
+/// Why the API server did not take an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// What it said.
+    pub message: String,
+    /// The fields that are wrong, each with what is wrong.
+    pub causes: Vec<(String, String)>,
+}
+
+/// An object that was created.
+#[derive(Clone, Debug)]
+pub struct Created {
+    /// As it is stored.
+    pub json: Value,
+    /// What the API server told its client.
+    pub warnings: Vec<String>,
+}
+
+/// The parts. Dropping it kills all pods.
+pub struct Engine {
+    client: kube::Client,
+    cancel: CancellationToken,
+    tasks: JoinSet<()>,
+    agent: Option<Agent>,
+}
+
+impl Engine {
+    /// An API server with nothing in it, and nobody who acts on what comes.
+    pub fn new(gates: Gates) -> Self {
+        let server = Server::new(windlass_apiserver::Config { gates, ..Default::default() });
+        let client = kube::Client::new(server.router(), "default");
+        Self { client, cancel: CancellationToken::new(), tasks: JoinSet::new(), agent: None }
+    }
+
+    /// The client of the API server.
+    pub fn client(&self) -> &kube::Client {
+        &self.client
+    }
+
+    /// Creates an object, and its namespace if there is none.
+    pub async fn create(&self, object: &Object) -> Result<Created, Refused> {
+        let namespace = object.namespace();
+        if !namespace.is_empty() {
+            let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+            self.post("/api/v1/namespaces", &body).await.or_else(|(code, refused)| {
+                if code == StatusCode::CONFLICT {
+                    Ok(Created { json: body, warnings: Vec::new() })
+                } else {
+                    Err(refused)
+                }
+            })?;
+        }
+        let path = object.kind.collection(namespace);
+        self.post(&path, &object.json).await.map_err(|(_, refused)| refused)
+    }
+
+    async fn post(&self, path: &str, object: &Value) -> Result<Created, (StatusCode, Refused)> {
+        let lost = |error: &dyn std::fmt::Display| {
+            (StatusCode::INTERNAL_SERVER_ERROR, Refused { message: error.to_string(), causes: Vec::new() })
+        };
+        let request = Request::post(path)
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(Body::from(object.to_string().into_bytes()))
+            .map_err(|error| lost(&error))?;
+        let response = self.client.send(request).await.map_err(|error| lost(&error))?;
+        let (head, body) = response.into_parts();
+        let bytes = body.collect_bytes().await.map_err(|error| lost(&error))?;
+        let json: Value = serde_json::from_slice(&bytes).map_err(|error| lost(&error))?;
+        if !head.status.is_success() {
+            return Err((head.status, refused(&json)));
+        }
+        let warnings = head.headers.get_all(http::header::WARNING).into_iter();
+        Ok(Created {
+            json,
+            warnings: warnings.filter_map(|value| warning_text(value.to_str().ok()?)).collect(),
+        })
+    }
+
+    /// Starts everybody who acts: from now on pods run.
+    pub async fn start(&mut self, setup: Setup) -> Result<(), windlass_node::Error> {
+        let controller = JobController::new(
+            self.client.clone(),
+            job::Config {
+                settings: setup.settings,
+                gates: setup.gates,
+                observer: Some(setup.observer),
+                ..job::Config::default()
+            },
+        );
+        self.tasks.spawn(controller.run(self.cancel.clone()));
+        self.tasks.spawn(Scheduler::new(self.client.clone()).run(self.cancel.clone()));
+        let mut node = windlass_node::Config::new(self.client.clone(), NODE, setup.data_dir);
+        node.capacity = Capacity { pods: PODS_MAX, ..Capacity::of_this_machine() };
+        node.runtime_override_host = setup.runs_any_image_on_host;
+        node.disruption_conditions = setup.gates.pod_disruption_conditions;
+        self.agent = Some(Agent::start(node).await?);
+        Ok(())
+    }
+
+    /// Makes no more pods, and ends those that run: SIGTERM, their grace period up to `grace_max`, SIGKILL.
+    pub async fn stop(&mut self, grace_max: Duration) {
+        self.cancel.cancel();
+        if let Some(agent) = self.agent.take() {
+            agent.shutdown(grace_max).await;
+        }
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+/// Reads a `Status`.
+fn refused(status: &Value) -> Refused {
+    let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
+    let causes = status["details"]["causes"].as_array().into_iter().flatten();
+    Refused {
+        message: text(status, "message"),
+        causes: causes.map(|cause| (text(cause, "field"), text(cause, "message"))).collect(),
+    }
+}
+
+/// The text of `299 - "text"`.
+fn warning_text(header: &str) -> Option<String> {
+    let quoted = header.split_once('"')?.1.strip_suffix('"')?;
+    Some(quoted.replace("\\\"", "\"").replace("\\\\", "\\"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_a_warning_is_found_between_its_quotes() {
+        assert_eq!(warning_text("299 - \"a \\\"b\\\" c\""), Some("a \"b\" c".to_owned()));
+        assert_eq!(warning_text("299 - text"), None);
+    }
+
+    #[test]
+    fn a_status_is_read_with_all_its_causes() {
+        let status = json!({
+            "message": "m", "details": {"causes": [{"field": "spec.a", "message": "Required value", "reason": "x"}]},
+        });
+        let causes = vec![("spec.a".to_owned(), "Required value".to_owned())];
+        assert_eq!(refused(&status), Refused { message: "m".to_owned(), causes });
+    }
+}

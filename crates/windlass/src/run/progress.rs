@@ -1,0 +1,212 @@
+//! What is shown while Jobs run: a bar for each on a terminal, and a line for each change worth one.
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+use indicatif::ProgressBar;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::Job;
+use windlass_job::trace::{Note, PodOutcome, Trigger, Wait};
+use windlass_job::verdict::Ending;
+
+use super::report::{self, Counts, End};
+use super::screen::{Screen, Tone};
+
+/// Shorter delays are over before a line about them is read.
+const DELAY_WORTH_A_LINE: SignedDuration = SignedDuration::from_secs(1);
+
+/// Whether a note can change what is shown; the others need not be passed on.
+pub fn is_of_interest(note: &Note) -> bool {
+    match note {
+        Note::PodFinished { outcome, .. } => *outcome != PodOutcome::Succeeded,
+        Note::Waiting { why, .. } => matches!(why, Wait::Backoff { .. } | Wait::IndexBackoff { .. }),
+        Note::Ending { .. } | Note::Removing { .. } | Note::UnknownMode => true,
+        Note::NotOurs { .. }
+        | Note::Finished
+        | Note::Claiming { .. }
+        | Note::Counters { .. }
+        | Note::Deleting { .. }
+        | Note::Creating { .. }
+        | Note::WaitingForPods { .. }
+        | Note::Concluded { .. } => false,
+    }
+}
+
+/// One Job, from its creation to its end.
+pub struct Progress {
+    label: String,
+    screen: Screen,
+    bar: Option<ProgressBar>,
+    since: Instant,
+    total: Option<u64>,
+    counts: Counts,
+    retry_at: Option<Timestamp>,
+    /// Failed pods and blockages that were told: a decision may be made more than once.
+    told: HashSet<String>,
+    tenths: u64,
+    last_failure: Option<String>,
+    cause: Option<String>,
+    end: Option<End>,
+}
+
+impl Progress {
+    /// Begins to show a Job.
+    pub fn new(label: String, job: &Job, screen: &Screen) -> Self {
+        let spec = job.spec.clone().unwrap_or_default();
+        let count = |value: Option<i32>| value.and_then(|value| u64::try_from(value).ok());
+        let total = count(spec.completions);
+        let bar = screen.bar(&label, total);
+        let progress = Self {
+            label,
+            screen: screen.clone(),
+            bar,
+            since: Instant::now(),
+            total,
+            counts: Counts::default(),
+            retry_at: None,
+            told: HashSet::new(),
+            tenths: 0,
+            last_failure: None,
+            cause: None,
+            end: None,
+        };
+        let parallelism = count(spec.parallelism).unwrap_or(1);
+        let what = total.map_or("until one succeeds".to_owned(), |total| format!("{total} completions"));
+        progress.say(Tone::Plain, &format!("started: {what}, {parallelism} at a time"));
+        progress
+    }
+
+    /// How the Job ended, if it has.
+    pub fn end(&self) -> Option<&End> {
+        self.end.as_ref()
+    }
+
+    /// A line about the Job.
+    pub fn say(&self, tone: Tone, text: &str) {
+        self.screen.line(tone, &format!("{}: {text}", self.label));
+    }
+
+    /// A line about the Job that is said once.
+    pub fn say_once(&mut self, tone: Tone, text: &str) {
+        if self.told.insert(text.to_owned()) {
+            self.say(tone, text);
+        }
+    }
+
+    /// Part of a decision. `failure` is what is known about the pod that it is about.
+    pub fn hear(&mut self, note: &Note, failure: Option<&str>) {
+        match note {
+            Note::PodFinished { pod, outcome, .. } => self.pod_failed(note, pod, outcome, failure),
+            Note::Waiting { until, why } => self.wait(*until, *why),
+            Note::Ending { ending: Ending::Failure, trigger, .. } => {
+                self.cause = Some(match (trigger, &self.last_failure) {
+                    (Trigger::BackoffLimit { .. } | Trigger::FailedIndexes { .. }, Some(last)) => {
+                        format!("{trigger}; the last: {last}")
+                    }
+                    _ => trigger.to_string(),
+                });
+                self.say_once(Tone::Bad, &note.to_string());
+            }
+            Note::Ending { ending: Ending::Success, trigger: Trigger::SuccessRule { .. }, .. } => {
+                self.say_once(Tone::Good, &note.to_string());
+            }
+            Note::Removing { .. } => self.say(Tone::Plain, &note.to_string()),
+            Note::UnknownMode => self.say_once(Tone::Warning, &note.to_string()),
+            _ => {}
+        }
+    }
+
+    fn pod_failed(&mut self, note: &Note, pod: &str, outcome: &PodOutcome, failure: Option<&str>) {
+        if !self.told.insert(pod.to_owned()) {
+            return;
+        }
+        let mut text = note.to_string();
+        match outcome {
+            PodOutcome::Succeeded => return,
+            PodOutcome::Ignored(_) => self.counts.ignored += 1,
+            PodOutcome::Counted(None) => {
+                if let Some(failure) = failure {
+                    text.push_str(&format!(" ({failure})"));
+                }
+                self.last_failure =
+                    Some(failure.map_or(format!("pod {pod}"), |why| format!("pod {pod}, {why}")));
+            }
+            PodOutcome::Counted(Some(rule)) => self.last_failure = Some(format!("pod {pod}, {rule}")),
+            PodOutcome::EndedWithJob => {}
+        }
+        self.say(Tone::Plain, &text);
+    }
+
+    fn wait(&mut self, until: Timestamp, why: Wait) {
+        let delay = until.duration_since(Timestamp::now());
+        if self.retry_at != Some(until) && delay >= DELAY_WORTH_A_LINE {
+            self.say(Tone::Plain, &format!("retry in {}: {why}", seconds(delay)));
+        }
+        self.retry_at = Some(until);
+        self.draw();
+    }
+
+    /// The Job as it is now.
+    pub fn see(&mut self, job: &Job) {
+        if self.end.is_some() {
+            return;
+        }
+        self.counts.update(job);
+        self.end = End::of(job);
+        match self.end.clone() {
+            Some(end) => self.finish(&end),
+            None => self.advance(),
+        }
+    }
+
+    fn finish(&self, end: &End) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+        let tone = if end.is_complete { Tone::Good } else { Tone::Bad };
+        for line in report::lines(end, self.cause.as_deref(), &self.counts, self.since.elapsed()) {
+            self.say(tone, &line);
+        }
+    }
+
+    /// Lines at each tenth of the way where there is no bar.
+    fn advance(&mut self) {
+        let Counts { succeeded, failed, active, .. } = self.counts;
+        if let (None, Some(total @ 1..)) = (&self.bar, self.total) {
+            let tenths = succeeded * 10 / total;
+            if tenths > self.tenths && succeeded < total {
+                self.tenths = tenths;
+                self.say(
+                    Tone::Plain,
+                    &format!("{succeeded} of {total} succeeded, {active} active, {failed} failed"),
+                );
+            }
+        }
+        self.draw();
+    }
+
+    /// Brings the bar up to date.
+    pub fn draw(&self) {
+        let Some(bar) = self.bar.as_ref().filter(|_| self.end.is_none()) else { return };
+        bar.set_position(self.counts.succeeded);
+        bar.set_message(self.details(Timestamp::now()));
+        bar.tick();
+    }
+
+    fn details(&self, now: Timestamp) -> String {
+        let Counts { active, failed, ignored, terminating, .. } = self.counts;
+        let mut parts = vec![format!("{active} active")];
+        let counts = [(terminating, "terminating"), (failed, "failed"), (ignored, "ignored")];
+        parts.extend(
+            counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")),
+        );
+        if let Some(retry_at) = self.retry_at.filter(|retry_at| *retry_at > now) {
+            parts.push(format!("retry in {}", seconds(retry_at.duration_since(now))));
+        }
+        parts.join(", ")
+    }
+}
+
+fn seconds(span: SignedDuration) -> String {
+    format!("{:.0}s", span.as_secs_f64().ceil())
+}
