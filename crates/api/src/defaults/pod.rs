@@ -234,7 +234,10 @@ fn default_http_get(get: &mut HTTPGetAction) {
 }
 
 fn default_volume(volume: &mut Volume) {
-    let has_source = Volume { name: String::new(), ..volume.clone() } != Volume::default();
+    // Without its name, a volume is its source.
+    let name = std::mem::take(&mut volume.name);
+    let has_source = *volume != Volume::default();
+    volume.name = name;
     if !has_source {
         volume.empty_dir = Some(EmptyDirVolumeSource::default());
     }

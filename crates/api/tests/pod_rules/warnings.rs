@@ -59,7 +59,7 @@ const CASES: &[Case] = &[
     (
         "old label node-role.kubernetes.io/master",
         Spec,
-        r#"{"nodeSelector": {"node-role.kubernetes.io/master": "a"}}"#,
+        r#"{"nodeSelector": {"disk": "ssd", "node-role.kubernetes.io/master": "a"}}"#,
         &[
             r#"template.spec.nodeSelector[node-role.kubernetes.io/master]: use "node-role.kubernetes.io/control-plane" instead"#,
         ],

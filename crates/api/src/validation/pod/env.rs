@@ -8,7 +8,7 @@ use super::text::{config_key, env_name, no_backsteps};
 use super::{list, required, text_of, visit_containers};
 use crate::field::{Error, Errors, Path};
 use crate::quantity::Quantity;
-use crate::validation::meta::{dns1123_label, dns1123_subdomain, each, qualified_name};
+use crate::validation::meta::{dns1123_label, dns1123_subdomain, each, mask_trailing_dash, qualified_name};
 
 /// Fields of a pod that an environment variable may hold.
 const ENV_FIELDS: [&str; 9] = [
@@ -224,7 +224,8 @@ pub(super) fn validate_env_from(sources: &[EnvFromSource], path: &Path) -> Error
             let name_at = at.child(field).child("name");
             match name.as_str() {
                 "" => errors.push(Error::required(&name_at, "")),
-                name => errors.extend(each(&name_at, name, dns1123_subdomain(&name_stem(name)))),
+                // Upstream takes this for the start of a name, which may end in a dash.
+                name => errors.extend(each(&name_at, name, dns1123_subdomain(&mask_trailing_dash(name)))),
             }
         }
         match named.len() {
@@ -236,11 +237,6 @@ pub(super) fn validate_env_from(sources: &[EnvFromSource], path: &Path) -> Error
         }
     }
     errors
-}
-
-// Upstream takes these names for the start of one, which may end in a dash.
-fn name_stem(name: &str) -> String {
-    crate::validation::meta::mask_trailing_dash(name)
 }
 
 /// Checks that files which variables come from are on volumes that the pod owns.

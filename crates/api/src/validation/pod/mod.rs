@@ -36,17 +36,18 @@ const DELETION_COST_ANNOTATION: &str = "controller.kubernetes.io/pod-deletion-co
 /// Checks the template of a Job or another controller.
 pub fn validate_pod_template(template: &PodTemplateSpec, path: &Path) -> Errors {
     let mut errors = Errors::new();
-    let meta = template.metadata.clone().unwrap_or_default();
-    let spec = template.spec.clone().unwrap_or_default();
+    let (no_meta, no_spec) = (ObjectMeta::default(), PodSpec::default());
+    let meta = template.metadata.as_ref().unwrap_or(&no_meta);
+    let spec = template.spec.as_ref().unwrap_or(&no_spec);
     if let Some(labels) = &meta.labels {
         errors.extend(validate_labels(labels, &path.child("labels")));
     }
     if let Some(annotations) = &meta.annotations {
         errors.extend(validate_annotations(annotations, &path.child("annotations")));
     }
-    errors.extend(validate_pod_annotations(&meta, &spec, &path.child("annotations")));
+    errors.extend(validate_pod_annotations(meta, spec, &path.child("annotations")));
     let at = path.child("spec");
-    errors.extend(validate_pod_spec(&spec, None, &at));
+    errors.extend(validate_pod_spec(spec, None, &at));
     if !list(&spec.ephemeral_containers).is_empty() {
         let text = "ephemeral containers not allowed in pod template";
         errors.push(Error::forbidden(&at.child("ephemeralContainers"), text));
@@ -57,7 +58,8 @@ pub fn validate_pod_template(template: &PodTemplateSpec, path: &Path) -> Errors 
 /// Checks a pod that is being created.
 pub fn validate_pod_create(pod: &Pod) -> Errors {
     let mut errors = validate_pod(pod);
-    let spec = pod.spec.clone().unwrap_or_default();
+    let no_spec = PodSpec::default();
+    let spec = pod.spec.as_ref().unwrap_or(&no_spec);
     let at = Path::new("spec");
     if !list(&spec.ephemeral_containers).is_empty() {
         errors.push(Error::forbidden(&at.child("ephemeralContainers"), "cannot be set on create"));
@@ -71,11 +73,12 @@ pub fn validate_pod_create(pod: &Pod) -> Errors {
 
 // What holds for a pod at its creation and after every update.
 fn validate_pod(pod: &Pod) -> Errors {
-    let spec = pod.spec.clone().unwrap_or_default();
+    let no_spec = PodSpec::default();
+    let spec = pod.spec.as_ref().unwrap_or(&no_spec);
     let (meta_at, at) = (Path::new("metadata"), Path::new("spec"));
     let mut errors = validate_object_meta(&pod.metadata, &meta_at, dns1123_subdomain);
-    errors.extend(validate_pod_annotations(&pod.metadata, &spec, &meta_at.child("annotations")));
-    errors.extend(validate_pod_spec(&spec, Some(&pod.metadata), &at));
+    errors.extend(validate_pod_annotations(&pod.metadata, spec, &meta_at.child("annotations")));
+    errors.extend(validate_pod_spec(spec, Some(&pod.metadata), &at));
     if text_of(&spec.service_account_name).is_empty() {
         errors.extend(volumes::forbid_tokens(list(&spec.volumes), &at.child("volumes")));
     }
@@ -247,7 +250,7 @@ fn required(path: &Path, value: &str) -> Errors {
     if value.is_empty() { vec![Error::required(path, "")] } else { Errors::new() }
 }
 
-/// Complains about the second of equal names, if they are not empty.
+/// Complains about the second of equal names.
 fn unique<'a>(seen: &mut BTreeSet<&'a str>, name: &'a str, path: &Path) -> Errors {
     if seen.insert(name) { Errors::new() } else { vec![Error::duplicate(path, name)] }
 }

@@ -23,8 +23,9 @@ pub fn validate_pod_update(new: &Pod, old: &Pod) -> Errors {
     let mut errors = validate_object_meta_update(&new.metadata, &old.metadata, &meta_at);
     errors.extend(validate_pod(new));
     errors.extend(validate_annotation_updates(new, old, &meta_at.child("annotations")));
-    let (new, old) = (new.spec.clone().unwrap_or_default(), old.spec.clone().unwrap_or_default());
-    errors.extend(validate_spec_update(&new, &old, &at));
+    let no_spec = PodSpec::default();
+    let (new, old) = (new.spec.as_ref().unwrap_or(&no_spec), old.spec.as_ref().unwrap_or(&no_spec));
+    errors.extend(validate_spec_update(new, old, &at));
     errors
 }
 
@@ -38,7 +39,8 @@ fn validate_annotation_updates(new: &Pod, old: &Pod, path: &Path) -> Errors {
         let text = format!("may not {verb} mirror pod annotation");
         errors.push(Error::forbidden(&path.key(MIRROR_ANNOTATION), text));
     }
-    errors.extend(validate_pod_annotations(&new.metadata, &new.spec.clone().unwrap_or_default(), path));
+    let no_spec = PodSpec::default();
+    errors.extend(validate_pod_annotations(&new.metadata, new.spec.as_ref().unwrap_or(&no_spec), path));
     errors
 }
 

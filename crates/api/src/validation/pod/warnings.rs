@@ -20,22 +20,23 @@ const NULL_SELECTOR: &str = "a null labelSelector results in matching no pod";
 
 /// The texts of the `Warning` headers for a template.
 pub fn pod_template_warnings(template: &PodTemplateSpec, path: &Path) -> Vec<String> {
-    let spec = template.spec.clone().unwrap_or_default();
+    let no_spec = PodSpec::default();
+    let spec = template.spec.as_ref().unwrap_or(&no_spec);
     let at = path.child("spec");
     let affinity = spec.affinity.clone().unwrap_or_default();
-    let mut warnings = node_labels(&spec, &affinity, &at);
-    warnings.extend(spreading(&spec, &at.child("topologySpreadConstraints")));
+    let mut warnings = node_labels(spec, &affinity, &at);
+    warnings.extend(spreading(spec, &at.child("topologySpreadConstraints")));
     warnings.extend(annotations(template, &path.child("metadata.annotations")));
     for (i, volume) in list(&spec.volumes).iter().enumerate() {
         warnings.extend(old_volumes(volume, &at.child("volumes").index(i)));
     }
-    warnings.extend(doubled(&spec, &at));
+    warnings.extend(doubled(spec, &at));
     if let Some(overhead) = &spec.overhead {
         warnings.extend(fraction(overhead.get("memory"), &at.child("overhead").key("memory")));
         let storage_at = at.child("overhead").key("ephemeral-storage");
         warnings.extend(fraction(overhead.get("ephemeral-storage"), &storage_at));
     }
-    let containers = visit_containers(&spec, &at);
+    let containers = visit_containers(spec, &at);
     for (container, at) in &containers {
         warnings.extend(container_fractions(container, &at.child("resources")));
         warnings.extend(hidden_variables(container, &at.child("env")));
