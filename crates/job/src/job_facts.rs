@@ -196,6 +196,11 @@ impl Status {
             || self.true_condition(names::condition::FAILED).is_some()
     }
 
+    /// The index has failed for good.
+    pub fn has_failed_index(&self, index: u32) -> bool {
+        self.failed_indexes.as_ref().is_some_and(|failed| failed.contains(index))
+    }
+
     /// Sets a condition in place, or appends it. Says whether anything changed; a condition that says the same
     /// already keeps its times.
     pub fn set_condition(&mut self, condition: Condition) -> bool {

@@ -113,13 +113,25 @@ impl OwnWrites {
         self.holds[kind as usize].until.filter(|until| *until > now)
     }
 
+    /// A write failed. Several that fail in one stage are one failure.
     pub(crate) fn failed(&mut self, kind: Kind, now: Timestamp, retry: &Backoff) {
+        if self.held_until(kind, now).is_some() {
+            return;
+        }
         let hold = &mut self.holds[kind as usize];
         hold.failures = hold.failures.saturating_add(1);
         hold.until = Some(retry.due(hold.failures, now));
     }
 
-    pub(crate) fn succeeded(&mut self, kind: Kind) {
+    /// A write worked. One that works in the stage in which another failed does not make up for it.
+    pub(crate) fn succeeded(&mut self, kind: Kind, now: Timestamp) {
+        if self.held_until(kind, now).is_none() {
+            self.forgive(kind);
+        }
+    }
+
+    /// What made the write fail may be different now.
+    pub(crate) fn forgive(&mut self, kind: Kind) {
         self.holds[kind as usize] = Hold::default();
     }
 }

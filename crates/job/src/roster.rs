@@ -256,9 +256,10 @@ impl Roster {
         self.active().filter(|pod| pod.has_finalizer)
     }
 
-    /// The pod still holds the finalizer.
+    /// The pod still holds the finalizer, also if its labels do not match any more: it could come back.
     pub fn holds(&self, uid: &Uid) -> bool {
-        self.get(uid).is_some_and(|pod| pod.claim == Claim::Ours && pod.has_finalizer)
+        self.get(uid)
+            .is_some_and(|pod| matches!(pod.claim, Claim::Ours | Claim::Stray) && pod.has_finalizer)
     }
 
     /// Pods of ours whose labels do not match any more.

@@ -55,6 +55,7 @@ pub(crate) fn of<'a>(seen: &Observation<'a>) -> Tally<'a> {
     });
     let mut completed = status.completed_indexes.clone();
     let mut failed_indexes = job.per_index.map(|_| status.failed_indexes.clone().unwrap_or_default());
+    let mut failing = IndexSet::new();
     let (mut new_succeeded, mut new_failed) = (0, 0);
     for pod in seen.pods.held() {
         if job.is_indexed() && !job.has_index(pod.index) {
@@ -63,15 +64,17 @@ pub(crate) fn of<'a>(seen: &Observation<'a>) -> Tally<'a> {
         let is_recorded = uncounted.contains(&pod.uid);
         if pod.phase == Phase::Succeeded && !uncounted.failed.contains(&pod.uid) {
             new_succeeded += u32::from(!is_recorded);
-            completed.extend(pod.index);
+            completed.extend(pod.index.filter(|index| !job.status.has_failed_index(*index)));
         } else if seen.has_failed(pod) {
             new_failed += u32::from(!is_recorded && counts(pod));
-            if let (Some(failed), Some(limit), Some(index)) = (&mut failed_indexes, job.per_index, pod.index)
-                && fails_index(pod, limit)
-            {
-                failed.insert(index);
+            if job.per_index.is_some_and(|limit| fails_index(pod, limit)) {
+                failing.extend(pod.index);
             }
         }
+    }
+    // An index with several pods can have both ends. The first that is written stands, and a success goes first.
+    if let Some(failed) = &mut failed_indexes {
+        failed.extend(failing.iter().filter(|index| !completed.contains(*index)));
     }
     let recorded = |list: &BTreeSet<&Uid>| u32::try_from(list.len()).unwrap_or(u32::MAX);
     let succeeded = if job.is_indexed() {

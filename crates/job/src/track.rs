@@ -130,6 +130,12 @@ fn walk(
         }
         tracking.notes.extend(note(seen, tally, pod, step));
     }
+    if seen.job.is_deleted {
+        // Nobody disowns strays any more, and none may keep the Job from going.
+        let strays = seen.pods.strays().filter(|pod| pod.has_finalizer);
+        tracking.releases.extend(strays.map(|pod| Action::Release(pod_ref(pod))));
+        tracking.releases.truncate(seen.settings.pods_per_stage_max);
+    }
 }
 
 fn step(seen: &Observation<'_>, tally: &Tally<'_>, finish: Option<&Finish>, pod: &PodFacts) -> Step {
@@ -147,6 +153,7 @@ fn step(seen: &Observation<'_>, tally: &Tally<'_>, finish: Option<&Finish>, pod:
         return match pod.index.filter(|_| job.is_indexed()) {
             _ if !has_place => Step::Release,
             Some(index) if job.status.completed_indexes.contains(index) => Step::Release,
+            Some(index) if job.status.has_failed_index(index) => Step::Release,
             Some(_) => Step::RecordIndex,
             None => Step::RecordSuccess,
         };
@@ -239,7 +246,9 @@ impl Draft {
         let Some(written_at) = finish.written_at else { return };
         let totals = tally.totals;
         let is_counted = self.next.uncounted.as_ref().is_none_or(Uncounted::is_empty) && totals.held == 0;
-        if !is_counted || totals.active > 0 {
+        // An orphan may be ours already, if we did not hear the answer: then it holds a finalizer.
+        let is_claimed = seen.job.is_deleted || seen.pods.strays().chain(seen.pods.orphans()).next().is_none();
+        if !is_counted || !is_claimed || totals.active > 0 {
             return;
         }
         if totals.terminating > 0 {

@@ -63,7 +63,7 @@ impl JobView {
     pub fn observe_job(&mut self, job: JobFacts) {
         if job.revision >= self.job.revision {
             self.job = job;
-            self.own.succeeded(Kind::Status);
+            self.own.forgive(Kind::Status);
         }
     }
 
@@ -87,7 +87,7 @@ impl JobView {
         match outcome {
             Outcome::Failed => return self.fold_failure(action, now, settings),
             Outcome::Pod(_) | Outcome::Gone | Outcome::Written(_) | Outcome::Done | Outcome::Taken => {
-                self.own.succeeded(action.kind());
+                self.own.succeeded(action.kind(), now);
             }
         }
         match action {

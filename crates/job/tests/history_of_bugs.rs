@@ -140,7 +140,7 @@ fn a_pod_that_shows_up_after_the_job_is_finished_does_not_keep_its_finalizer() {
     bench.hush().fail("p0").run();
     let end = bench.status();
     bench.hush().add(pod("late").running()).add(pod("later").failed(1));
-    assert_eq!(bench.writes(), ["release later", "release late"]);
+    assert_eq!(bench.writes(), ["release late", "release later"]);
     assert_eq!((bench.held(), bench.status()), (vec![], end), "released, and not counted");
 }
 

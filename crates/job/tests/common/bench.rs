@@ -81,6 +81,13 @@ impl Bench {
         self
     }
 
+    /// Adds a pod that the controller has not seen.
+    pub fn add_unseen(&mut self, pod: PodBuilder) -> &mut Self {
+        let uid = pod.0["metadata"]["uid"].as_str().expect("a uid").to_owned();
+        self.pods.insert(uid, pod.0);
+        self
+    }
+
     /// Changes a pod, as its node or a user would, and lets the watch show it.
     pub fn pod(&mut self, uid: &str, change: impl FnOnce(PodBuilder) -> PodBuilder) -> &mut Self {
         let old = self.pods.remove(uid).unwrap_or_else(|| panic!("there is no pod {uid}"));
@@ -91,9 +98,19 @@ impl Bench {
 
     /// Changes the Job, as a user would, and lets the watch show it.
     pub fn edit(&mut self, change: impl FnOnce(JobBuilder) -> JobBuilder) -> &mut Self {
+        self.meddle(change).show_job()
+    }
+
+    /// Changes the Job behind the controller's back: the watch is late.
+    pub fn meddle(&mut self, change: impl FnOnce(JobBuilder) -> JobBuilder) -> &mut Self {
         self.job = change(JobBuilder(self.job.take())).0;
         self.revision += 1;
         self.job["metadata"]["resourceVersion"] = self.revision.to_string().into();
+        self
+    }
+
+    /// The watch shows the Job.
+    pub fn show_job(&mut self) -> &mut Self {
         let facts = self.facts();
         self.view.observe_job(facts);
         self
@@ -126,7 +143,11 @@ impl Bench {
 
     /// The pod is disrupted and fails now: no exit code, a condition.
     pub fn disrupt(&mut self, uid: &str) -> &mut Self {
-        self.pod(uid, |pod| pod.running().phase("Failed").condition(names::DISRUPTION_TARGET, "True"))
+        let now = self.seconds();
+        self.pod(uid, |pod| {
+            let pod = pod.running().phase("Failed").condition_at("Ready", "False", now);
+            pod.condition(names::DISRUPTION_TARGET, "True")
+        })
     }
 
     /// A user deletes the pod.
@@ -189,7 +210,9 @@ impl Bench {
 
     /// One decision, carried out.
     pub fn step(&mut self) -> Wake {
-        let decision = self.decide();
+        let mut decision = self.decide();
+        // A stage has no order; a log that is compared needs one.
+        decision.stage.sort_by_key(|action| (action.kind() as u8, pod_of(action)));
         for action in &decision.stage {
             self.perform(action);
         }
@@ -213,6 +236,20 @@ impl Bench {
             self.now = next;
         }
         self
+    }
+
+    /// The same, but the controller is replaced by a new one after every single write.
+    pub fn run_crashing(&mut self) -> &mut Self {
+        for _ in 0..1000 {
+            let decision = self.decide();
+            match (decision.stage.first(), decision.wake) {
+                (Some(action), _) => self.perform(action),
+                (None, Wake::At(next)) => self.now = next,
+                (None, Wake::Again | Wake::Settled) => return self,
+            }
+            self.restart();
+        }
+        panic!("never settles: {:#?}", self.log);
     }
 
     /// Runs, and says what was written since the last time.
@@ -430,6 +467,16 @@ impl Bench {
         self.log.push(describe(&old["status"], &self.job["status"], write));
         super::server::check(&self.job, &old);
         Outcome::Written(self.revision.to_string())
+    }
+}
+
+fn pod_of(action: &Action) -> String {
+    match action {
+        Action::Adopt(pod) | Action::Disown(pod) | Action::Delete(pod) | Action::Remove(pod, _) => {
+            pod.uid.to_string()
+        }
+        Action::Release(pod) => pod.uid.to_string(),
+        Action::Create(_) | Action::WriteStatus(_) | Action::Emit(_) => String::new(),
     }
 }
 
