@@ -48,7 +48,11 @@ pub struct Recorder(mpsc::Sender<Report>);
 
 impl Recorder {
     /// A recorder in the name of `component`, and the task that publishes; it ends when the last recorder is dropped.
-    pub fn new(client: Client, component: &'static str, clock: Clock) -> (Self, impl Future<Output = ()> + Send) {
+    pub fn new(
+        client: Client,
+        component: &'static str,
+        clock: Clock,
+    ) -> (Self, impl Future<Output = ()> + Send) {
         let (sender, receiver) = mpsc::channel(CHANNEL);
         (Self(sender), publish(receiver, client, component, clock))
     }
@@ -60,12 +64,7 @@ impl Recorder {
     }
 }
 
-async fn publish(
-    mut reports: mpsc::Receiver<Report>,
-    client: Client,
-    component: &'static str,
-    clock: Clock,
-) {
+async fn publish(mut reports: mpsc::Receiver<Report>, client: Client, component: &'static str, clock: Clock) {
     let mut memory = Memory::default();
     while let Some(report) = reports.recv().await {
         let Some(entry) = memory.correlate(report, clock()) else { continue };
@@ -79,7 +78,8 @@ async fn publish(
 
 async fn write(api: &Api<Event>, entry: &Entry, component: &str) -> kube::Result<()> {
     if entry.count > 1 {
-        let patch = json!({"count": entry.count, "lastTimestamp": Time(entry.last), "message": entry.report.message});
+        let patch =
+            json!({"count": entry.count, "lastTimestamp": Time(entry.last), "message": entry.report.message});
         match api.patch(&entry.name, &PatchParams::default(), &Patch::Merge(patch)).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => {}
             other => return other.map(drop),
@@ -217,7 +217,10 @@ mod tests {
         let first = memory.published.values().next().cloned();
         assert_eq!(said(&mut memory, "x", 5), Some(("x".to_owned(), 2)));
         assert_eq!(memory.published.len(), 1);
-        assert_eq!(memory.published.values().next().map(|(name, ..)| name), first.as_ref().map(|(name, ..)| name));
+        assert_eq!(
+            memory.published.values().next().map(|(name, ..)| name),
+            first.as_ref().map(|(name, ..)| name)
+        );
     }
 
     #[test]

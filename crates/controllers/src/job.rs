@@ -42,6 +42,8 @@ use registry::{Registry, Slot};
 const ROUNDS_MAX: usize = 16;
 /// A wake is never sooner than this, whatever the clocks say: no busy waiting.
 const WAKE_MIN: Duration = Duration::from_millis(1);
+/// Nor later: a look too many is nothing, and no clock overflows.
+const WAKE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How a Job controller is set up.
 #[derive(Clone)]
@@ -131,7 +133,8 @@ impl JobController {
     /// run.
     pub async fn run(self, cancel: CancellationToken) {
         let Self { client, config } = self;
-        let (recorder, publishing) = Recorder::new(client.clone(), names::EVENT_COMPONENT, config.clock.clone());
+        let (recorder, publishing) =
+            Recorder::new(client.clone(), names::EVENT_COMPONENT, config.clock.clone());
         let (jobs, pods) = (apis::<RawJob>(&client, &config), apis::<SlimPod>(&client, &config));
         let shared = Arc::new(Shared {
             registry: Registry::new(config.gates, config.settings.manages),
@@ -299,7 +302,7 @@ impl Shared {
             Wake::Again => self.registry.jobs_due.add(uid.clone()),
             Wake::At(time) => {
                 let wait = Duration::try_from(time.duration_since((self.config.clock)())).unwrap_or_default();
-                self.registry.jobs_due.add_at(uid.clone(), Instant::now() + wait.max(WAKE_MIN));
+                self.registry.jobs_due.add_at(uid.clone(), Instant::now() + wait.clamp(WAKE_MIN, WAKE_MAX));
             }
         }
     }

@@ -22,7 +22,9 @@ where
         };
         match change {
             Some(Ok(event)) => take(event),
-            Some(Err(error)) => tracing::warn!(kind = %K::kind(&()), %error, "the watch broke, starting again"),
+            Some(Err(error)) => {
+                tracing::warn!(kind = %K::kind(&()), %error, "the watch broke, starting again")
+            }
             None => return,
         }
     }

@@ -210,7 +210,9 @@ mod tests {
     fn a_job_can_be_read_from_a_watch_event() {
         let line = json!({"type": "ADDED", "object": job()}).to_string();
         // Servers write the type first.
-        let line = line.replacen("{\"object\"", "{\"type\":\"ADDED\",\"object\"", 1).replace(",\"type\":\"ADDED\"}", "}");
+        let line = line
+            .replacen("{\"object\"", "{\"type\":\"ADDED\",\"object\"", 1)
+            .replace(",\"type\":\"ADDED\"}", "}");
         let event: kube::core::WatchEvent<RawJob> = serde_json::from_str(&line).expect("an event");
         let kube::core::WatchEvent::Added(raw) = event else { panic!("not ADDED") };
         assert!(raw.read().is_ok());

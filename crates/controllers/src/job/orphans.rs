@@ -54,7 +54,12 @@ async fn let_go(registry: &Registry, performer: &Performer, release: &Release) -
             true
         }
         Err(error) => {
-            tracing::debug!(namespace = release.namespace, pod = release.name, error, "finalizer not removed");
+            tracing::debug!(
+                namespace = release.namespace,
+                pod = release.name,
+                error,
+                "finalizer not removed"
+            );
             false
         }
     }
@@ -69,7 +74,12 @@ async fn look_up(registry: &Registry, performer: &Performer, owner: &JobKey) -> 
         }
         Ok(true) => false,
         Err(error) => {
-            tracing::debug!(namespace = owner.namespace, job = owner.name, error, "owner of pods not looked up");
+            tracing::debug!(
+                namespace = owner.namespace,
+                job = owner.name,
+                error,
+                "owner of pods not looked up"
+            );
             false
         }
     }

@@ -155,7 +155,9 @@ impl Known {
             Answer::Taken => Outcome::Taken,
             Answer::Conflict => match action {
                 // The newer Job is known already: decide again, at once.
-                Action::WriteStatus(write) if self.view.job().resource_version != write.resource_version => return,
+                Action::WriteStatus(write) if self.view.job().resource_version != write.resource_version => {
+                    return;
+                }
                 _ => Outcome::Failed,
             },
             Answer::Failed => Outcome::Failed,
@@ -244,7 +246,8 @@ impl Stage {
     async fn find(&self, new: &NewPod) -> Answer {
         match self.pods.get_opt(&new.name).await {
             Ok(Some(SlimPod(pod))) => {
-                let is_ours = controller(&pod.metadata).is_some_and(|owner| Uid::new(&owner.uid) == self.key.uid);
+                let is_ours =
+                    controller(&pod.metadata).is_some_and(|owner| Uid::new(&owner.uid) == self.key.uid);
                 if is_ours { Answer::Pod(Box::new(pod)) } else { Answer::Taken }
             }
             Ok(None) => Answer::Failed,
@@ -318,7 +321,8 @@ fn text(error: &kube::Error) -> String {
 /// a patch that would change it).
 fn is_gone(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
-    let is_other = (status.is_conflict() || status.is_invalid()) && status.message.to_lowercase().contains("uid");
+    let is_other =
+        (status.is_conflict() || status.is_invalid()) && status.message.to_lowercase().contains("uid");
     status.is_not_found() || is_other
 }
 

@@ -4,7 +4,8 @@
 //!            controller of the pod                      home of the pod
 //!   a Job that is ours and known  ───────────────────>  that Job's view (as facts, about 200 bytes)
 //!   a Job nobody knows            ───────────────────>  parked, until the Job is seen or known to be gone
-//!   a Job of another controller, or something else  ──> none
+//!   a Job of another controller   ───────────────────>  parked until that is gone; none if others see to it
+//!   something else                ───────────────────>  none
 //!   none                          ───────────────────>  ownerless; shown to every Job whose selector matches
 //! ```
 //!
@@ -29,7 +30,7 @@ use windlass_job::{JobFacts, JobView, PodFacts, Uid};
 use super::JobKey;
 use super::orphans::Orphan;
 use crate::queue::Queue;
-use crate::wire::{RawJob, SlimPod, is_held};
+use crate::wire::{RawJob, SlimPod, is_held, revision};
 use listing::{Listing, Recent};
 
 /// One Job.
@@ -65,10 +66,15 @@ impl Known {
         self.gone_pods.contains(uid)
     }
 
-    fn observe_pod(&mut self, pod: &Pod) {
-        let facts = PodFacts::from_pod(pod, self.view.job());
-        self.gone_pods.remove(&facts.uid);
-        self.view.observe_pod(facts);
+    /// Says whether it is news: the echo of our own write is not.
+    fn observe_pod(&mut self, pod: &Pod) -> bool {
+        let uid = uid_of(&pod.metadata);
+        if self.view.pods().get(&uid).is_some_and(|facts| facts.revision >= revision(&pod.metadata)) {
+            return false;
+        }
+        self.gone_pods.remove(&uid);
+        self.view.observe_pod(PodFacts::from_pod(pod, self.view.job()));
+        true
     }
 
     fn forget_pod(&mut self, uid: &Uid) {
@@ -113,6 +119,8 @@ struct Index {
     elsewhere: HashSet<Uid>,
     /// Jobs known to be gone.
     gone_jobs: Recent,
+    /// Jobs known to be gone whose pods others see to.
+    gone_elsewhere: Recent,
     homes: HashMap<Uid, Home>,
     ownerless: HashMap<Arc<str>, BTreeMap<Uid, Pod>>,
     parked: HashMap<Uid, Parked>,
@@ -186,10 +194,17 @@ impl Registry {
             return;
         }
         let slot = index.jobs.get(&uid).cloned();
-        if let Some(slot) = &slot
-            && !slot.known.lock().view.is_news(raw.metadata.resource_version.as_deref().unwrap_or_default())
-        {
-            return;
+        if let Some(slot) = &slot {
+            let known = slot.known.lock();
+            if !known.view.is_news(raw.metadata.resource_version.as_deref().unwrap_or_default()) {
+                // The echo of our own write, which may have finished the Job.
+                let frees_orphans = is_over(known.view.job());
+                drop(known);
+                if frees_orphans {
+                    self.look_at_ownerless(index, &slot.key.namespace);
+                }
+                return;
+            }
         }
         let (mut job, draft) = match raw.read() {
             Ok(read) => read,
@@ -200,7 +215,7 @@ impl Registry {
         };
         let facts = JobFacts::from_job(&job, draft.as_ref(), &self.gates);
         job.status = None;
-        let frees_orphans = facts.is_deleted || facts.status.is_finished();
+        let frees_orphans = is_over(&facts);
         let namespace: Arc<str> = facts.namespace.as_str().into();
         match slot {
             Some(slot) => {
@@ -211,7 +226,7 @@ impl Registry {
             None if self.manages.includes(facts.managed_by.as_deref()) => {
                 self.add_job(index, &namespace, facts, job);
             }
-            None => return index.note_elsewhere(uid),
+            None => return self.note_elsewhere(index, uid),
         }
         if frees_orphans {
             self.look_at_ownerless(index, &namespace);
@@ -220,11 +235,8 @@ impl Registry {
     }
 
     fn add_job(&self, index: &mut Index, namespace: &Arc<str>, facts: JobFacts, job: Job) {
-        let key = JobKey {
-            namespace: facts.namespace.clone(),
-            name: facts.name.clone(),
-            uid: facts.uid.clone(),
-        };
+        let key =
+            JobKey { namespace: facts.namespace.clone(), name: facts.name.clone(), uid: facts.uid.clone() };
         let uid = facts.uid.clone();
         let mut known = Known {
             view: JobView::new(facts),
@@ -245,9 +257,25 @@ impl Registry {
         index.jobs.insert(uid, Arc::new(Slot { key, known: Mutex::new(known) }));
     }
 
+    /// In place of the built-in controller we let go of the pods of any Job that is gone. Beside it, it does.
+    fn sees_to_all(&self) -> bool {
+        self.manages == Manages::Unclaimed
+    }
+
+    fn note_elsewhere(&self, index: &mut Index, uid: Uid) {
+        let pods = index.parked.remove(&uid).map(|parked| parked.pods).unwrap_or_default();
+        index.elsewhere.insert(uid);
+        for (pod_uid, pod) in pods {
+            index.homes.remove(&pod_uid);
+            self.saw_pod(index, pod);
+        }
+    }
+
     /// The Job is gone: its pods can't be counted any more, and must not be held.
     fn lost_job(&self, index: &mut Index, uid: &Uid) {
-        index.elsewhere.remove(uid);
+        if index.elsewhere.remove(uid) && !self.sees_to_all() {
+            return index.gone_elsewhere.insert(uid.clone());
+        }
         index.gone_jobs.insert(uid.clone());
         if let Some(slot) = index.jobs.remove(uid) {
             let mut known = slot.known.lock();
@@ -276,7 +304,8 @@ impl Registry {
     /// The Job of these parked pods is gone.
     fn let_go_of_parked(&self, index: &mut Index, job: &Uid) {
         let Some(parked) = index.parked.get_mut(job) else { return };
-        let (held, free): (Vec<_>, Vec<_>) = std::mem::take(&mut parked.pods).into_iter().partition(|(_, pod)| is_held(pod));
+        let (held, free): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut parked.pods).into_iter().partition(|(_, pod)| is_held(pod));
         for (uid, _) in free {
             index.homes.remove(&uid);
         }
@@ -303,13 +332,6 @@ impl Registry {
 }
 
 impl Index {
-    fn note_elsewhere(&mut self, uid: Uid) {
-        for pod in self.parked.remove(&uid).map(|parked| parked.pods).unwrap_or_default().into_keys() {
-            self.homes.remove(&pod);
-        }
-        self.elsewhere.insert(uid);
-    }
-
     fn park(&mut self, owner: &JobKey, uid: Uid, pod: Pod) {
         let parked = self
             .parked
@@ -318,6 +340,11 @@ impl Index {
         parked.pods.insert(uid.clone(), pod);
         self.homes.insert(uid, Home::Parked(owner.uid.clone()));
     }
+}
+
+/// The Job adopts no pods any more.
+fn is_over(job: &JobFacts) -> bool {
+    job.is_deleted || job.status.is_finished()
 }
 
 /// The Job would adopt the pod, if it may.

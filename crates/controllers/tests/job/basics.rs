@@ -1,6 +1,7 @@
 //! Jobs from creation to their end.
 
 use kube::ResourceExt;
+use kube::api::ListParams;
 use serde_json::json;
 
 use crate::world::{COMPLETE, Fate, World, finished, has, index, is_held, ledger, phase};
@@ -47,7 +48,7 @@ async fn failed_pods_are_replaced_and_counted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_suspended_job_ends_its_pods_and_goes_on_when_resumed() {
     let (world, controller) = World::with_controller();
-    let kubelet = world.kubelet(|_| Fate::Run);
+    let _kubelet = world.kubelet(|_| Fate::Run);
     world.create_job("j", json!({"completions": 2, "parallelism": 2})).await;
     world.until_job("j", |job| job.status.as_ref().is_some_and(|status| status.ready == Some(2))).await;
     world.patch_job("j", json!({"spec": {"suspend": true}})).await;
@@ -56,9 +57,11 @@ async fn a_suspended_job_ends_its_pods_and_goes_on_when_resumed() {
     assert_eq!(ledger(&job)["failed"], 0, "suspended pods are no failures");
     assert_eq!(ledger(&job)["hasStarted"], false);
     world.until_pods(|pods| pods.is_empty()).await;
-    kubelet.stop().await;
-    let _kubelet = world.kubelet(|_| Fate::Exit(0));
     world.patch_job("j", json!({"spec": {"suspend": false}})).await;
+    world.until_job("j", |job| !has(job, "Suspended") && ledger(job)["ready"] == 2).await;
+    for pod in world.pods().list(&ListParams::default()).await.unwrap() {
+        world.exit(&pod, 0).await;
+    }
     let job = world.until_finished("j").await;
     let conditions = [COMPLETE[0], COMPLETE[1], "Suspended=False JobResumed"];
     assert_eq!(ledger(&job), finished(2, 0, None, &conditions));

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use http::Method;
-use kube::api::{Patch, PatchParams};
+use kube::ResourceExt;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PropagationPolicy};
 use serde_json::json;
 
 use crate::tap::{Tap, Verdict};
-use crate::world::{COMPLETE, Fate, World, finished, ledger, quick};
+use crate::world::{COMPLETE, Fate, World, finished, is_held, ledger, quick};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_status_write_that_meets_a_newer_job_is_done_again() {
@@ -62,5 +63,41 @@ async fn a_refused_creation_is_tried_again_after_a_while() {
     assert_eq!(creates, expected, "one at a time until one succeeds");
     let event = world.until_event(|event| event.reason.as_deref() == Some("FailedCreate")).await;
     assert_eq!(event.message.as_deref(), Some("Error creating: out of order"));
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_happened_while_the_watch_was_broken_is_found_out() {
+    let world = World::new();
+    let tap = Tap::new(&world, |_, _| Verdict::Pass);
+    let controller = world.start(tap.client(), quick());
+    let _kubelet = world.kubelet(|_| Fate::Run);
+    world.create_job("stays", json!({"completions": 2, "parallelism": 2})).await;
+    world.create_job("goes", json!({"completions": 1})).await;
+    world.until_job("stays", |job| ledger(job)["ready"] == 2).await;
+    world.until_job("goes", |job| ledger(job)["ready"] == 1).await;
+    tap.blind();
+    world.delete_job("goes", PropagationPolicy::Background).await;
+    let victim = world.pods().list(&ListParams::default()).await.unwrap().into_iter();
+    let victim = victim.filter(|pod| pod.name_any().starts_with("stays")).next().unwrap();
+    // Somebody who does not care about finalizers.
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    world.pods().patch(&victim.name_any(), &PatchParams::default(), &free).await.unwrap();
+    let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    world.pods().delete(&victim.name_any(), &at_once).await.unwrap();
+    tap.see();
+    let pods = world.until_pods(|pods| {
+        let held = pods.iter().filter(|pod| is_held(pod)).count();
+        pods.len() == 3 && held == 2
+    });
+    let pods = pods.await;
+    assert!(!pods.iter().any(|pod| pod.uid() == victim.uid()), "it is replaced");
+    let free: Vec<_> = pods.iter().filter(|pod| !is_held(pod)).collect();
+    assert!(free[0].name_any().starts_with("goes"), "the pod of the Job that is gone is let go");
+    for pod in pods.iter().filter(|pod| is_held(pod)) {
+        world.exit(pod, 0).await;
+    }
+    let job = world.until_finished("stays").await;
+    assert_eq!(ledger(&job), finished(2, 0, None, &COMPLETE));
     controller.stop().await;
 }

@@ -1,15 +1,17 @@
 //! What stands between a controller and the API server: it writes down every write, and can lose some.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::body::Body;
+use futures::StreamExt;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response};
 use kube::Client;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tower::{BoxError, Service};
 
 use crate::world::{NAMESPACE, World};
@@ -47,12 +49,23 @@ pub struct Tap {
     log: Arc<Mutex<Vec<Write>>>,
     judge: Arc<Judge>,
     is_dead: Arc<AtomicBool>,
+    /// Reads get through. When they do not, watches break, and what was missed can't be watched again.
+    is_open: Arc<watch::Sender<bool>>,
+    /// Watches to be told that what they ask for is too old.
+    expired: Arc<AtomicU32>,
 }
 
 impl Tap {
     /// A tap that asks `judge` about the k-th write.
     pub fn new(world: &World, judge: impl Fn(usize, &Write) -> Verdict + Send + Sync + 'static) -> Self {
-        Self { server: world.server.router(), log: Arc::default(), judge: Arc::new(judge), is_dead: Arc::default() }
+        Self {
+            server: world.server.router(),
+            log: Arc::default(),
+            judge: Arc::new(judge),
+            is_dead: Arc::default(),
+            is_open: Arc::new(watch::Sender::new(true)),
+            expired: Arc::default(),
+        }
     }
 
     pub fn client(&self) -> Client {
@@ -61,6 +74,17 @@ impl Tap {
 
     pub fn writes(&self) -> Vec<Write> {
         self.log.lock().clone()
+    }
+
+    /// Breaks the watches of Jobs and pods, and lets no read through.
+    pub fn blind(&self) {
+        self.expired.store(2, Ordering::SeqCst);
+        self.is_open.send_replace(false);
+    }
+
+    /// Lets reads through again.
+    pub fn see(&self) {
+        self.is_open.send_replace(true);
     }
 
     /// From now on nothing gets through: the controller is as good as dead.
@@ -90,8 +114,11 @@ impl Tap {
             return Err("the connection is cut".into());
         }
         let path = request.uri().path().to_owned();
-        if request.method() == Method::GET || path.ends_with("/events") || path.contains("/events/") {
+        if path.ends_with("/events") || path.contains("/events/") {
             return Ok(self.server.call(request).await?);
+        }
+        if request.method() == Method::GET {
+            return self.read(request).await;
         }
         let (head, body) = request.into_parts();
         let bytes = body.collect_bytes().await?;
@@ -112,11 +139,7 @@ impl Tap {
             }
             Verdict::Refuse(code) => {
                 self.log.lock()[k].code = Some(code);
-                let status = serde_json::json!({
-                    "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
-                    "reason": "InternalError", "message": "out of order",
-                });
-                return Ok(Response::builder().status(code).body(Body::from(status.to_string()))?);
+                return refusal(code, "InternalError", "out of order");
             }
             Verdict::After(deed) => deed().await,
         }
@@ -124,4 +147,29 @@ impl Tap {
         self.log.lock()[k].code = Some(answer.status().as_u16());
         Ok(answer)
     }
+
+    async fn read(mut self, request: Request<kube::client::Body>) -> Result<Response<Body>, BoxError> {
+        let mut is_open = self.is_open.subscribe();
+        is_open.wait_for(|is_open| *is_open).await?;
+        if !request.uri().query().is_some_and(|query| query.contains("watch=")) {
+            return Ok(self.server.call(request).await?);
+        }
+        let is_expired =
+            self.expired.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if is_expired.is_ok() {
+            return refusal(410, "Expired", "too old resource version");
+        }
+        let (head, body) = self.server.call(request).await?.into_parts();
+        let closed = async move { _ = is_open.wait_for(|is_open| !*is_open).await };
+        let body = Body::from_stream(body.into_data_stream().take_until(Box::pin(closed)));
+        Ok(Response::from_parts(head, body))
+    }
+}
+
+fn refusal(code: u16, reason: &str, message: &str) -> Result<Response<Body>, BoxError> {
+    let status = serde_json::json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+        "reason": reason, "message": message,
+    });
+    Ok(Response::builder().status(code).body(Body::from(status.to_string()))?)
 }

@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use windlass_api::Gates;
 use windlass_apiserver::Server;
 use windlass_controllers::job::{Config, JobController};
 use windlass_job::Settings;
@@ -36,8 +37,6 @@ pub struct World {
 /// What the kubelet does with a pod that it sees for the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It stays pending.
-    Wait,
     /// It runs until somebody ends it.
     Run,
     /// It ends with this exit code.
@@ -70,7 +69,12 @@ pub fn quick() -> Config {
 
 impl World {
     pub fn new() -> Self {
-        let server = Server::new(windlass_apiserver::Config::default());
+        Self::with_gates(Gates::default())
+    }
+
+    pub fn with_gates(gates: Gates) -> Self {
+        let server =
+            Server::new(windlass_apiserver::Config { gates, ..windlass_apiserver::Config::default() });
         let client = Client::new(server.router(), NAMESPACE);
         Self { server, client }
     }
@@ -96,7 +100,8 @@ impl World {
         let task = tokio::spawn(async move {
             let mut changes = watch(pods.clone(), watcher::Config::default()).default_backoff().boxed();
             loop {
-                let change = tokio::select! { () = stop.cancelled() => return, change = changes.next() => change };
+                let change =
+                    tokio::select! { () = stop.cancelled() => return, change = changes.next() => change };
                 if let Some(Ok(Event::Apply(pod) | Event::InitApply(pod))) = change {
                     let (pods, fate) = (pods.clone(), Arc::clone(&fate));
                     tokio::spawn(async move { tend(&pods, &pod, &*fate).await });
@@ -167,7 +172,10 @@ impl World {
 }
 
 /// Waits until `what` finds something in the objects of a kind, by name; or gives the objects as they were last.
-async fn until<K, T>(api: Api<K>, what: impl Fn(&BTreeMap<String, K>) -> Option<T>) -> Result<T, BTreeMap<String, K>>
+async fn until<K, T>(
+    api: Api<K>,
+    what: impl Fn(&BTreeMap<String, K>) -> Option<T>,
+) -> Result<T, BTreeMap<String, K>>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
@@ -212,7 +220,6 @@ async fn tend(pods: &Api<Pod>, pod: &Pod, fate: &(dyn Fn(&Pod) -> Fate + Send + 
         return;
     }
     match fate(pod) {
-        Fate::Wait => {}
         Fate::Exit(code) => exit(pods, pod, code).await,
         Fate::Run => {
             // A pod that runs is on a node: its deletion takes the grace period.
@@ -317,4 +324,5 @@ pub fn finished(succeeded: u32, failed: u32, indexes: Option<&str>, conditions: 
     })
 }
 
-pub const COMPLETE: [&str; 2] = ["Complete=True CompletionsReached", "SuccessCriteriaMet=True CompletionsReached"];
+pub const COMPLETE: [&str; 2] =
+    ["Complete=True CompletionsReached", "SuccessCriteriaMet=True CompletionsReached"];

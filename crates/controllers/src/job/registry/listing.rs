@@ -67,17 +67,20 @@ impl Index {
     }
 
     pub(super) fn highest_pod(&self) -> u64 {
-        let in_views = self.jobs.values().filter_map(|slot| {
-            slot.known.lock().view.pods().iter().map(|facts| facts.revision).max()
-        });
+        let in_views = self
+            .jobs
+            .values()
+            .filter_map(|slot| slot.known.lock().view.pods().iter().map(|facts| facts.revision).max());
         let ownerless = self.ownerless.values().flatten().map(|(_, pod)| revision(&pod.metadata));
-        let parked = self.parked.values().flat_map(|parked| parked.pods.values()).map(|pod| revision(&pod.metadata));
+        let parked =
+            self.parked.values().flat_map(|parked| parked.pods.values()).map(|pod| revision(&pod.metadata));
         in_views.chain(ownerless).chain(parked).max().unwrap_or(0)
     }
 
     /// Jobs that are not there any more.
     pub(super) fn vanished_jobs(&self, listing: &Listing) -> Vec<Uid> {
-        let is_gone = |slot: &super::Slot| listing.misses(&slot.key.uid, slot.known.lock().view.job().revision);
+        let is_gone =
+            |slot: &super::Slot| listing.misses(&slot.key.uid, slot.known.lock().view.job().revision);
         let ours = self.jobs.values().filter(|slot| is_gone(slot)).map(|slot| &slot.key.uid);
         let elsewhere = self.elsewhere.iter().filter(|uid| listing.misses(uid, 0));
         let mut gone: Vec<Uid> = ours.chain(elsewhere).cloned().collect();
@@ -92,7 +95,8 @@ impl Registry {
         for (uid, slot) in &index.jobs {
             let mut known = slot.known.lock();
             let misses = |facts: &&windlass_job::PodFacts| listing.misses(&facts.uid, facts.revision);
-            let gone: Vec<Uid> = known.view.pods().iter().filter(misses).map(|facts| facts.uid.clone()).collect();
+            let gone: Vec<Uid> =
+                known.view.pods().iter().filter(misses).map(|facts| facts.uid.clone()).collect();
             if gone.is_empty() {
                 continue;
             }
@@ -106,7 +110,9 @@ impl Registry {
         }
         let ownerless = index.ownerless.values().flatten();
         let parked = index.parked.values().flat_map(|parked| &parked.pods);
-        let misses = |(uid, pod): &(&Uid, &k8s_openapi::api::core::v1::Pod)| listing.misses(uid, revision(&pod.metadata));
+        let misses = |(uid, pod): &(&Uid, &k8s_openapi::api::core::v1::Pod)| {
+            listing.misses(uid, revision(&pod.metadata))
+        };
         let gone: Vec<Uid> = ownerless.chain(parked).filter(misses).map(|(uid, _)| uid.clone()).collect();
         for uid in gone {
             self.leave_home(index, &uid, None);

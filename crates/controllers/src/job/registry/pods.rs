@@ -3,29 +3,29 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use windlass_job::Uid;
 use windlass_job::orphan::{Owner, should_release};
 
-use super::{Home, Index, JobKey, Registry, could_adopt, uid_of};
+use super::{Home, Index, JobKey, Registry, could_adopt, is_over, uid_of};
 use crate::job::orphans::{Orphan, Release};
 use crate::wire::{controller, is_held, is_job};
 
 impl Registry {
     pub(super) fn saw_pod(&self, index: &mut Index, pod: Pod) {
         let uid = uid_of(&pod.metadata);
-        let home = index.home_for(&pod);
+        let home = self.home_for(index, &pod);
         if index.homes.get(&uid) != home.as_ref() {
             self.leave_home(index, &uid, home.as_ref());
         }
         match home {
             None => {}
             Some(Home::Job(job)) => {
-                if let Some(slot) = index.jobs.get(&job) {
-                    slot.known.lock().observe_pod(&pod);
-                }
+                let is_news = index.jobs.get(&job).is_some_and(|slot| slot.known.lock().observe_pod(&pod));
                 index.homes.insert(uid, Home::Job(job.clone()));
-                self.jobs_due.add(job);
+                if is_news {
+                    self.jobs_due.add(job);
+                }
             }
             Some(Home::Ownerless(namespace)) => self.saw_ownerless(index, uid, namespace, pod),
             Some(Home::Parked(job)) => self.saw_parked(index, uid, &job, pod),
@@ -53,8 +53,8 @@ impl Registry {
     }
 
     fn saw_parked(&self, index: &mut Index, uid: Uid, job: &Uid, pod: Pod) {
-        let is_gone = index.gone_jobs.contains(job);
-        if is_gone && !is_held(&pod) {
+        let (is_gone, is_elsewhere) = (index.gone_jobs.contains(job), index.elsewhere.contains(job));
+        if (is_gone || is_elsewhere) && !is_held(&pod) {
             return self.leave_home(index, &uid, None);
         }
         let Some(owner) = controller(&pod.metadata) else { return };
@@ -64,7 +64,9 @@ impl Registry {
             uid: job.clone(),
         };
         index.park(&owner, uid.clone(), pod);
-        self.orphans_due.add(if is_gone { Orphan::Pod(uid) } else { Orphan::Owner(job.clone()) });
+        if !is_elsewhere {
+            self.orphans_due.add(if is_gone { Orphan::Pod(uid) } else { Orphan::Owner(job.clone()) });
+        }
     }
 
     pub(super) fn lost_pod(&self, index: &mut Index, meta: &ObjectMeta) {
@@ -126,7 +128,7 @@ impl Registry {
             }
             Home::Parked(job) => {
                 let pod = index.parked.get(job)?.pods.get(uid)?;
-                (pod, if index.gone_jobs.contains(job) { Owner::Missing } else { Owner::Active })
+                (pod, if index.gone_jobs.contains(job) { Owner::Missing } else { Owner::ManagedElsewhere })
             }
         };
         should_release(pod, owner).then(|| Release {
@@ -149,7 +151,8 @@ impl Registry {
     pub(in crate::job) fn unknown_owner(&self, job: &Uid) -> Option<JobKey> {
         let index = self.index.lock();
         let parked = index.parked.get(job)?;
-        (!index.gone_jobs.contains(job)).then(|| parked.owner.clone())
+        let is_known = index.gone_jobs.contains(job) || index.elsewhere.contains(job);
+        (!is_known).then(|| parked.owner.clone())
     }
 
     /// There is no such Job.
@@ -160,23 +163,21 @@ impl Registry {
             self.let_go_of_parked(&mut index, job);
         }
     }
+
+    fn home_for(&self, index: &Index, pod: &Pod) -> Option<Home> {
+        let Some(owner) = controller(&pod.metadata) else {
+            return Some(Home::Ownerless(pod.metadata.namespace.as_deref().unwrap_or_default().into()));
+        };
+        let job = Uid::new(&owner.uid);
+        let is_elsewhere = index.elsewhere.contains(&job) || index.gone_elsewhere.contains(&job);
+        if !is_job(owner) || (is_elsewhere && !self.sees_to_all()) {
+            return None;
+        }
+        Some(if index.jobs.contains_key(&job) { Home::Job(job) } else { Home::Parked(job) })
+    }
 }
 
 impl Index {
-    fn home_for(&self, pod: &Pod) -> Option<Home> {
-        let namespace = || pod.metadata.namespace.as_deref().unwrap_or_default().into();
-        let Some(owner) = controller(&pod.metadata) else { return Some(Home::Ownerless(namespace())) };
-        self.home_with(owner)
-    }
-
-    fn home_with(&self, owner: &OwnerReference) -> Option<Home> {
-        let job = Uid::new(&owner.uid);
-        if !is_job(owner) || self.elsewhere.contains(&job) {
-            return None;
-        }
-        Some(if self.jobs.contains_key(&job) { Home::Job(job) } else { Home::Parked(job) })
-    }
-
     /// A Job would adopt the pod, and will.
     fn has_adopter(&self, namespace: &str, pod: &Pod) -> bool {
         if pod.metadata.deletion_timestamp.is_some() {
@@ -186,8 +187,7 @@ impl Index {
         jobs.filter_map(|uid| self.jobs.get(uid)).any(|slot| {
             let known = slot.known.lock();
             let job = known.view.job();
-            !job.is_deleted && !job.status.is_finished() && could_adopt(job, pod)
+            !is_over(job) && could_adopt(job, pod)
         })
     }
 }
-
