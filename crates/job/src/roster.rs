@@ -258,8 +258,7 @@ impl Roster {
 
     /// The pod still holds the finalizer, also if its labels do not match any more: it could come back.
     pub fn holds(&self, uid: &Uid) -> bool {
-        self.get(uid)
-            .is_some_and(|pod| matches!(pod.claim, Claim::Ours | Claim::Stray) && pod.has_finalizer)
+        self.get(uid).is_some_and(|pod| matches!(pod.claim, Claim::Ours | Claim::Stray) && pod.has_finalizer)
     }
 
     /// Pods of ours whose labels do not match any more.

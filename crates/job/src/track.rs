@@ -247,7 +247,8 @@ impl Draft {
         let totals = tally.totals;
         let is_counted = self.next.uncounted.as_ref().is_none_or(Uncounted::is_empty) && totals.held == 0;
         // An orphan may be ours already, if we did not hear the answer: then it holds a finalizer.
-        let is_claimed = seen.job.is_deleted || seen.pods.strays().chain(seen.pods.orphans()).next().is_none();
+        let is_claimed =
+            seen.job.is_deleted || seen.pods.strays().chain(seen.pods.orphans()).next().is_none();
         if !is_counted || !is_claimed || totals.active > 0 {
             return;
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use k8s_openapi::api::batch::v1::{Job, JobStatus};
+use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus};
 use k8s_openapi::api::core::v1::Pod;
 use windlass_api::indexes::IndexSet;
 use windlass_api::{Gates, names};
@@ -236,14 +236,22 @@ impl Checker {
         let may_adopt = *deed == Deed::Adopt && old.as_deref().is_some_and(|pod| world::controller(pod).is_none());
         ensure(self.ever_ours.contains(uid) || may_adopt, own, || format!("{deed:?} of {uid}, which is not ours"))?;
         match (deed, old) {
-            (Deed::Release, Some(pod)) if world::is_held(&pod) => self.released(&pod),
+            (Deed::Release, Some(pod)) if world::is_held(&pod) => self.released(&pod, *job_seen),
             _ => Ok(()),
         }
     }
 
-    /// A finished pod that was to be counted is on its way into the counters before it is let go.
-    fn released(&self, pod: &Pod) -> Result<(), Breach> {
-        let Some(job) = &self.job else { return Ok(()) };
+    /// A finished pod that was to be counted is on its way into the counters before it is let go; or it was not to be
+    /// counted, under a version of the Job that its releaser may have known.
+    fn released(&self, pod: &Pod, job_seen: u64) -> Result<(), Breach> {
+        let mut known = self.versions.range(job_seen..).map(|(_, job)| job);
+        let is_fine = self.job.is_none() || known.any(|job| self.may_release(pod, job));
+        ensure(is_fine, Promise::CountedOnce, || {
+            format!("{} is {} and is released without being counted", world::name(pod), world::phase(pod))
+        })
+    }
+
+    fn may_release(&self, pod: &Pod, job: &Job) -> bool {
         let facts = facts(job);
         let pod_facts = PodFacts::from_pod(pod, &facts);
         let is_winding_up = job.metadata.deletion_timestamp.is_some()
@@ -252,18 +260,17 @@ impl Checker {
         let has_place = !facts.is_indexed() || facts.has_index(pod_facts.index);
         let is_ignored = pod_facts.rule.as_ref().is_some_and(|rule| rule.action == Rule::Ignore);
         if is_winding_up || !has_place || pod_facts.claim != Claim::Ours {
-            return Ok(());
+            return true;
         }
         let is_recorded = self.recorded.contains_key(world::uid(pod));
-        let is_completed = pod_facts.index.is_some_and(|index| completed(job).contains(index));
-        let is_fine = match world::phase(pod) {
-            "Succeeded" => is_recorded || is_completed,
-            "Failed" => is_recorded || is_completed || is_ignored,
+        // A second success of an index does not count, nor one that comes after the index has failed.
+        let is_settled =
+            pod_facts.index.is_some_and(|index| completed(job).contains(index) || facts.status.has_failed_index(index));
+        match world::phase(pod) {
+            "Succeeded" => is_recorded || is_settled,
+            "Failed" => is_recorded || is_ignored || completed_early(&pod_facts, job),
             _ => true,
-        };
-        ensure(is_fine, Promise::CountedOnce, || {
-            format!("{} is {} and is released without being counted", world::name(pod), world::phase(pod))
-        })
+        }
     }
 
     /// A new pod has room under at least one version of the Job that its maker may have known.
@@ -330,8 +337,8 @@ fn facts(job: &Job) -> JobFacts {
     JobFacts::from_job(job, None, &Gates::default())
 }
 
-fn spec(job: &Job) -> k8s_openapi::api::batch::v1::JobSpec {
-    job.spec.clone().unwrap_or_default()
+fn spec(job: &Job) -> &JobSpec {
+    job.spec.as_ref().expect("a Job has a spec")
 }
 
 fn status(job: &Job) -> JobStatus {
@@ -353,6 +360,11 @@ fn is_same_index_text(old: &JobStatus, new: &JobStatus) -> bool {
 fn completed(job: &Job) -> IndexSet {
     let text = status(job).completed_indexes.unwrap_or_default();
     IndexSet::parse_lenient(&text, spec(job).completions.unwrap_or(0))
+}
+
+/// A pod that flipped from success to failure after its index was completed.
+fn completed_early(pod: &PodFacts, job: &Job) -> bool {
+    pod.index.is_some_and(|index| completed(job).contains(index))
 }
 
 /// The terminal conditions of a Job.

@@ -264,7 +264,9 @@ fn edit_spec(world: &mut World, event: UserEvent) {
     let Some(spec) = world.job().and_then(|job| job.spec.as_ref()) else { return };
     let mut spec = spec.clone();
     match event {
-        UserEvent::Parallelism(parallelism) => spec.parallelism = Some(parallelism),
+        // The API lets `succeeded` shrink only while parallelism equals completions: who scales down and then changes
+        // parallelism alone, before the controller has caught up, makes every later status invalid.
+        UserEvent::Parallelism(parallelism) if !is_shrinking(world) => spec.parallelism = Some(parallelism),
         UserEvent::Suspend(is_suspended) => spec.suspend = Some(is_suspended),
         UserEvent::Resize(size) => {
             let is_elastic = spec.completion_mode.as_deref() == Some("Indexed")
@@ -285,6 +287,16 @@ fn edit_spec(world: &mut World, event: UserEvent) {
     if world.job().and_then(|job| job.spec.as_ref()) != Some(&spec) {
         world.edit_job(|job| job.spec = Some(spec));
     }
+}
+
+/// Indexes beyond the last one are still counted.
+fn is_shrinking(world: &World) -> bool {
+    let Some((spec, status)) = world.job().and_then(|job| Some((job.spec.as_ref()?, job.status.as_ref()?))) else {
+        return false;
+    };
+    let limit = spec.completions.unwrap_or(0);
+    let text = status.completed_indexes.as_deref().unwrap_or_default();
+    windlass_api::indexes::IndexSet::parse_lenient(text, limit).to_string() != text
 }
 
 fn delete_job(world: &mut World, is_foreground: bool) {
