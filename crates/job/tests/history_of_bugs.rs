@@ -451,7 +451,12 @@ fn pods_that_run_when_the_limit_is_hit_count_as_failed_too() {
 fn a_job_that_is_being_deleted_adopts_nothing_and_lets_nothing_go() {
     let mut bench = Bench::new(job().deleted());
     bench.add(pod("orphan").orphan().free().running()).add(pod("stray").labels(json!({})).running());
-    assert_eq!(bench.writes(), ["status ready=0 terminating=0 startTime=0"]);
+    assert_eq!(
+        bench.writes(),
+        ["release stray", "status ready=0 terminating=0 startTime=0"],
+        "a finalizer would keep the Job for ever"
+    );
+    assert!(bench.get("stray").is_some_and(|pod| pod.metadata.owner_references.is_some()));
 }
 
 // #42639: the live check before the adoption failed
