@@ -23,6 +23,8 @@ use crate::{logs, prepare, status};
 /// How long a change waits for the next one before it is written. A pod that is done sooner costs one write instead
 /// of two; a human does not see the difference.
 const SETTLE: Duration = Duration::from_millis(5);
+/// When to ask again for a start that met a dead keeper.
+const KEEPER_RETRY: Duration = Duration::from_secs(1);
 /// The exit code of a container that could not be started (container runtimes' convention).
 const START_ERROR_CODE: i32 = 128;
 
@@ -85,16 +87,14 @@ pub(crate) async fn run(
         if step.is_over {
             break;
         }
-        if !is_writing && !work.is_gone {
+        if !is_writing && work.is_changed && !work.is_gone {
             let now = Instant::now();
-            match (work.pending_patch(), write_at) {
-                (None, _) => write_at = None,
-                (Some(_), None) => write_at = Some(now + SETTLE),
-                (Some((wanted, patch)), Some(at)) if at <= now => {
+            if *write_at.get_or_insert(now + work.write_delay) <= now {
+                (work.is_changed, write_at) = (false, None);
+                if let Some((wanted, patch)) = work.pending_patch() {
                     write = Some(writes::status(work.context.config.client.clone(), &work.pod, patch)).into();
-                    (work.writing, is_writing, write_at) = (Some(wanted), true, None);
+                    (work.writing, is_writing) = (Some(wanted), true);
                 }
-                (Some(_), Some(_)) => {}
             }
         }
         let wake_in = step.wake_at.map(until);
@@ -105,7 +105,6 @@ pub(crate) async fn run(
             Some(outcome) = &mut write, if is_writing => {
                 (write, is_writing) = (None.into(), false);
                 work.on_written(outcome);
-                write_at = Some(Instant::now() + work.write_delay);
             }
             () = tokio::time::sleep(wake_in.unwrap_or_default()), if wake_in.is_some() => {}
             () = tokio::time::sleep_until(write_at.unwrap_or_else(Instant::now)), if write_at.is_some() => {}
@@ -136,6 +135,8 @@ struct Work {
     start_time: Timestamp,
     /// The status that the API has, as far as we wrote it.
     known: PodStatus,
+    /// Something happened since the last status was made.
+    is_changed: bool,
     /// The status that is being written.
     writing: Option<PodStatus>,
     /// How long to wait before the next write: longer after a failed one.
@@ -167,6 +168,7 @@ impl Work {
             ending: None,
             is_gone: false,
             known,
+            is_changed: true,
             writing: None,
             write_delay: SETTLE,
         };
@@ -185,6 +187,7 @@ impl Work {
             }
             for (place, waiting) in step.hold.drain(..) {
                 lifecycle::held(&mut self.records[place], waiting);
+                self.is_changed = true;
             }
             for &place in &step.term {
                 self.records[place].term_sent_at = Some(now);
@@ -200,6 +203,7 @@ impl Work {
             if step.start.is_empty() {
                 return step;
             }
+            self.is_changed = true;
         }
     }
 
@@ -266,6 +270,7 @@ impl Work {
     }
 
     fn on_event(&mut self, place: usize, event: Event) {
+        self.is_changed = true;
         let now = Timestamp::now();
         let container_id = self.container_id(place);
         match event {
@@ -273,6 +278,15 @@ impl Work {
                 self.records[place].state = State::Running { started_at: now };
                 self.records[place].container_id = container_id;
                 return;
+            }
+            // Not the container's fault: it is tried again when a new keeper is there.
+            Event::Failed(StartError::KeeperGone) => {
+                let waiting = Waiting {
+                    reason: Some("CreateContainerError"),
+                    message: StartError::KeeperGone.to_string(),
+                    retry_at: Some(crate::backoff::add(now, KEEPER_RETRY)),
+                };
+                lifecycle::held(&mut self.records[place], waiting);
             }
             Event::Failed(error) => self.on_start_failed(place, &error, now),
             Event::Exited(exit) => self.on_exit(place, exit, now),
@@ -329,6 +343,7 @@ impl Work {
     }
 
     fn on_update(&mut self, update: Update) {
+        self.is_changed = true;
         match update {
             Update::Changed(pod) => {
                 self.pod = *pod;
@@ -399,7 +414,10 @@ impl Work {
                 self.write_delay = SETTLE;
             }
             Outcome::Gone => self.is_gone = true,
-            Outcome::Retry => self.write_delay = writes::longer(self.write_delay),
+            Outcome::Retry => {
+                self.is_changed = true;
+                self.write_delay = writes::longer(self.write_delay);
+            }
         }
     }
 

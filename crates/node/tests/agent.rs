@@ -435,6 +435,30 @@ async fn a_shutdown_ends_pods_and_says_so() {
 }
 
 #[tokio::test]
+async fn what_ran_under_an_agent_that_died_has_an_unknown_end_and_runs_again_only_if_its_policy_says_so() {
+    let mut fixture = Fixture::new().await;
+    let sleep = unique_sleep();
+    let script = format!("[ -e $0.again ] || {{ : > $0.again; sleep {sleep}; }}");
+    let container = |name: &str| {
+        let place = fixture.directory.path().join(name);
+        json!([{"name": "c", "command": ["sh", "-c", script, place.to_str()]}])
+    };
+    fixture.create("never", never(container("never"))).await;
+    fixture.create("retry", json!({"restartPolicy": "OnFailure", "containers": container("retry")})).await;
+    fixture.running("never").await;
+    fixture.running("retry").await;
+    let mut config = Config::new(fixture.client.clone(), "here", fixture.directory.path());
+    config.keeper = common::entry("keeper_process", &[]);
+    drop(fixture.agent);
+    common::wait_for("the end of all", || processes_with(&sleep).is_empty().then_some(())).await;
+    fixture.agent = Agent::start(config).await.expect("the next agent starts");
+    let pod = fixture.ended("never").await;
+    assert_eq!((phase(&pod), ends(&pod)), ("Failed", vec!["c ContainerStatusUnknown 137 restarts=0".into()]));
+    let pod = fixture.ended("retry").await;
+    assert_eq!((phase(&pod), ends(&pod)), ("Succeeded", vec!["c Completed 0 restarts=1".into()]));
+}
+
+#[tokio::test]
 async fn hundreds_of_pods_all_end() {
     let fixture = Fixture::new().await;
     let pods = (0..200).map(|i| {

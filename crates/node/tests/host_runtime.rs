@@ -256,7 +256,7 @@ async fn dropping_the_runtime_kills_everything() {
 }
 
 #[tokio::test]
-async fn a_killed_keeper_takes_its_processes_along_and_they_are_reported_lost() {
+async fn a_killed_keeper_takes_its_processes_along_they_are_reported_lost_and_it_is_replaced() {
     let sleep = unique_sleep();
     let fixture = Fixture::new().await;
     let mut run = fixture.sh("lost", &format!("sleep {sleep} & echo ready; wait"));
@@ -268,8 +268,15 @@ async fn a_killed_keeper_takes_its_processes_along_and_they_are_reported_lost() 
     rustix::process::kill_process(keeper, Signal::KILL).expect("our keeper");
     assert_eq!(run.next().await, Event::Lost);
     wait_for("the end of all", || processes_with(&sleep).is_empty().then_some(())).await;
-    let late = fixture.sh("late", "true").next().await;
-    assert_eq!(late, Event::Failed(StartError::KeeperGone));
+    // A new keeper takes over; until it is there a start is refused.
+    for attempt in 0.. {
+        match fixture.sh(&format!("late-{attempt}"), "exit 4").next().await {
+            Event::Started(_) => break,
+            refused => assert_eq!(refused, Event::Failed(StartError::KeeperGone)),
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        assert!(attempt < 30_000, "no new keeper");
+    }
 }
 
 /// The agent of the next test: runs a family and waits to be killed.

@@ -1,6 +1,6 @@
-//! The scheduler against the API server: who is bound where, who is told why not, and how fast.
+//! The scheduler against the API server: who is bound where, and who is told why not.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -181,14 +181,12 @@ async fn a_node_never_gets_more_pods_than_it_holds() {
 }
 
 #[tokio::test]
-async fn a_thousand_pods_are_bound_and_the_rate_is_printed() {
+async fn a_thousand_pods_are_all_bound() {
     let fixture = Fixture::new();
     fixture.node("a", "100000", "100000").await;
     for i in 0..1000 {
         fixture.pod(&format!("p{i}"), "1", json!({})).await;
     }
-    let start = Instant::now();
     fixture.start();
     fixture.until("bound pods", 1000, |pod| node_of(pod).is_some()).await;
-    println!("1000 pods bound in {:?}", start.elapsed());
 }

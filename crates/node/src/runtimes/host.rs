@@ -9,8 +9,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal};
@@ -23,6 +24,9 @@ use super::protocol::{self, Exit, Process, Report, Request, StartError};
 
 /// The argument with which this program is run again as its own keeper.
 pub const KEEPER_ARGUMENT: &str = "__keeper";
+
+/// The pause before another try to replace a keeper.
+const REPLACE_DELAY: Duration = Duration::from_secs(1);
 
 /// How to run the keeper.
 #[derive(Clone, Debug)]
@@ -81,16 +85,22 @@ pub enum Event {
 
 type Sink = Box<dyn Fn(Event) + Send>;
 
-struct Shared {
-    next: AtomicU64,
-    /// `None` when the keeper is gone.
-    processes: Mutex<Option<HashMap<u64, Live>>>,
-    requests: mpsc::UnboundedSender<Request>,
-}
-
 struct Live {
     sink: Sink,
     pid: Option<i32>,
+}
+
+/// What there is while a keeper lives.
+struct Link {
+    requests: mpsc::UnboundedSender<Request>,
+    processes: HashMap<u64, Live>,
+}
+
+struct Shared {
+    command: Command,
+    next: AtomicU64,
+    /// `None` between the death of a keeper and the start of the next.
+    link: Mutex<Option<Link>>,
 }
 
 /// The host runtime. Clones share one keeper; when the last one is dropped, everything it runs is killed.
@@ -100,52 +110,61 @@ pub struct Host {
 }
 
 impl Host {
-    /// Starts the keeper and waits until it is ready.
+    /// Starts the keeper and waits until it is ready. A keeper that dies is replaced.
     pub async fn start(command: &Command) -> Result<Self, Error> {
-        let failed = |source| Error::Start { program: command.program.clone(), source };
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
-        ours.set_nonblocking(true).map_err(failed)?;
-        let mut child = tokio::process::Command::new(&command.program)
-            .args(&command.args)
-            .envs(command.env.iter().map(|(name, value)| (name, value)))
-            .stdin(OwnedFd::from(theirs))
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(failed)?;
-        let (mut read, write) = UnixStream::from_std(ours).map_err(failed)?.into_split();
-        let ready = protocol::read(&mut read, &mut Vec::new()).await;
-        if !matches!(ready, Ok(Some(Report::Ready))) {
-            return Err(Error::NotReady { program: command.program.clone() });
-        }
-        let (requests, queue) = mpsc::unbounded_channel();
-        let processes = Mutex::new(Some(HashMap::new()));
-        let shared = Arc::new(Shared { next: AtomicU64::new(1), processes, requests });
-        tokio::spawn(send(queue, write));
+        let shared =
+            Arc::new(Shared { command: command.clone(), next: AtomicU64::new(1), link: Mutex::new(None) });
+        let read = connect(&shared).await?;
         tokio::spawn(receive(Arc::downgrade(&shared), read));
-        // Only so that no zombie stays: the end of the keeper shows as the end of the stream.
-        tokio::spawn(async move { child.wait().await });
         Ok(Self { shared })
     }
 
     /// Starts a process. `sink` hears [`Event::Started`] or [`Event::Failed`], and after a start how it ended.
     pub fn run(&self, process: Process, sink: impl Fn(Event) + Send + 'static) -> Id {
         let id = self.shared.next.fetch_add(1, Ordering::Relaxed);
-        match self.shared.processes.lock().as_mut() {
-            Some(processes) => processes.insert(id, Live { sink: Box::new(sink), pid: None }),
-            None => {
-                sink(Event::Failed(StartError::KeeperGone));
-                return Id(id);
+        match self.shared.link.lock().as_mut() {
+            Some(link) => {
+                link.processes.insert(id, Live { sink: Box::new(sink), pid: None });
+                // Closed when the keeper has just died: then `lose_all` answers for every process.
+                let _ = link.requests.send(Request::Start { id, process });
             }
-        };
-        // A closed channel means that the keeper is gone: then `lose_all` answers for every process.
-        let _ = self.shared.requests.send(Request::Start { id, process });
+            None => sink(Event::Failed(StartError::KeeperGone)),
+        }
         Id(id)
     }
 
     /// Sends a signal to a process and all others of its group. Nothing happens if it has ended.
     pub fn signal(&self, id: Id, signal: Signal) {
-        let _ = self.shared.requests.send(Request::Signal { id: id.0, signal: signal.as_raw() });
+        if let Some(link) = self.shared.link.lock().as_ref() {
+            let _ = link.requests.send(Request::Signal { id: id.0, signal: signal.as_raw() });
+        }
     }
+}
+
+/// Starts a keeper, and returns where its reports come from.
+async fn connect(shared: &Shared) -> Result<OwnedReadHalf, Error> {
+    let command = &shared.command;
+    let failed = |source| Error::Start { program: command.program.clone(), source };
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
+    ours.set_nonblocking(true).map_err(failed)?;
+    let mut child = tokio::process::Command::new(&command.program)
+        .args(&command.args)
+        .envs(command.env.iter().map(|(name, value)| (name, value)))
+        .stdin(OwnedFd::from(theirs))
+        .stdout(Stdio::null())
+        .spawn()
+        .map_err(failed)?;
+    let (mut read, write) = UnixStream::from_std(ours).map_err(failed)?.into_split();
+    // Only so that no zombie stays: the end of the keeper shows as the end of the stream.
+    tokio::spawn(async move { child.wait().await });
+    let ready = protocol::read(&mut read, &mut Vec::new()).await;
+    if !matches!(ready, Ok(Some(Report::Ready))) {
+        return Err(Error::NotReady { program: command.program.clone() });
+    }
+    let (requests, queue) = mpsc::unbounded_channel();
+    tokio::spawn(send(queue, write));
+    *shared.link.lock() = Some(Link { requests, processes: HashMap::new() });
+    Ok(read)
 }
 
 /// Writes requests, several at once when they come fast. Ends, and closes the socket, with the last [`Host`].
@@ -161,27 +180,38 @@ async fn send(mut queue: mpsc::UnboundedReceiver<Request>, mut write: OwnedWrite
     }
 }
 
-/// Passes reports on until the keeper is gone.
-async fn receive(shared: std::sync::Weak<Shared>, read: OwnedReadHalf) {
+/// Passes reports on, and replaces a keeper that has died, until the last [`Host`] is dropped.
+async fn receive(shared: Weak<Shared>, read: OwnedReadHalf) {
     let mut read = tokio::io::BufReader::new(read);
     let mut frame = Vec::new();
     loop {
         let report = protocol::read(&mut read, &mut frame).await;
         let Some(shared) = shared.upgrade() else { return };
         match report {
-            Ok(Some(report)) => pass_on(&shared, report),
-            Ok(None) => return lose_all(&shared),
-            Err(error) => {
-                tracing::warn!(%error, "read from process keeper");
-                return lose_all(&shared);
+            Ok(Some(report)) => {
+                pass_on(&shared, report);
+                continue;
             }
+            Ok(None) => tracing::error!("the process keeper was killed, and all processes with it"),
+            Err(error) => tracing::error!(%error, "read from process keeper"),
         }
+        lose_all(&shared);
+        read = loop {
+            match connect(&shared).await {
+                Ok(read) => break tokio::io::BufReader::new(read),
+                Err(error) => tracing::error!(%error, "replace the process keeper"),
+            }
+            if Arc::strong_count(&shared) == 1 {
+                return;
+            }
+            tokio::time::sleep(REPLACE_DELAY).await;
+        };
     }
 }
 
 fn pass_on(shared: &Shared, report: Report) {
-    let mut guard = shared.processes.lock();
-    let Some(processes) = guard.as_mut() else { return };
+    let mut guard = shared.link.lock();
+    let Some(Link { processes, .. }) = guard.as_mut() else { return };
     match report {
         Report::Ready => {}
         Report::Started { id, pid } => {
@@ -205,7 +235,8 @@ fn pass_on(shared: &Shared, report: Report) {
 
 /// The kernel has killed the main processes along with the keeper; their groups are killed here.
 fn lose_all(shared: &Shared) {
-    for live in shared.processes.lock().take().into_iter().flat_map(HashMap::into_values) {
+    let link = shared.link.lock().take();
+    for live in link.into_iter().flat_map(|link| link.processes.into_values()) {
         match live.pid {
             Some(pid) => {
                 if let Some(pid) = Pid::from_raw(pid) {

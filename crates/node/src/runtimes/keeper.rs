@@ -42,8 +42,11 @@ pub const MARKER: &str = "WINDLASS_CONTAINER";
 
 /// Runs the keeper on standard input until the agent is gone. The body of the hidden `__keeper` command.
 pub fn main() -> ExitCode {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset};
     match serve() {
         Ok(()) => ExitCode::SUCCESS,
+        // An agent that was killed in the middle of a message is gone like any other.
+        Err(error) if matches!(error.kind(), BrokenPipe | ConnectionReset) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("windlass: process keeper: {error}");
             ExitCode::FAILURE
