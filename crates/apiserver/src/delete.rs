@@ -201,7 +201,8 @@ pub(crate) fn object_at(
     }
     for _ in 0..CONFLICT_TRIES {
         let record = shared.store.get(key).ok_or_else(|| Status::not_found(resource, key.name()))?;
-        let mut object = Object::from_stored(&record.bytes)?;
+        let old = Object::from_stored(&record.bytes)?;
+        let mut object = old.clone();
         options.check_preconditions(resource, &object)?;
         let uid = object.uid().to_owned();
         let step = decide(shared, resource, &mut object, options);
@@ -210,7 +211,7 @@ pub(crate) fn object_at(
             let bytes = if step == Step::Keep { record.bytes.clone() } else { draft.stamp(record.revision) };
             return Ok(Deleted { bytes, uid, is_gone: step == Step::Remove });
         }
-        let attributes = object.attributes(resource);
+        let attributes = object.attributes(resource, Some((&old, &record.attributes)));
         let stamp = |revision| draft.stamp(revision);
         let stored = match step {
             Step::Remove => shared.store.delete(key, record.revision, attributes, stamp),
@@ -308,7 +309,7 @@ fn pod_grace(object: &mut Object, options: &Options, now: Timestamp) -> Grace {
 
 /// The period of a first delete: none for a pod that no node runs.
 fn first_period(object: &Object, options: &Options) -> i64 {
-    let spec = object.0.get("spec");
+    let spec = object.get("spec");
     let own = spec.and_then(|spec| spec.get("terminationGracePeriodSeconds")).and_then(Value::as_i64);
     let period = options.grace_period_seconds.or(own).unwrap_or(0);
     let is_unscheduled = object.text_at("spec", "nodeName").is_empty();

@@ -1,16 +1,60 @@
-//! An object while a request works on it: its JSON, with the parts of `metadata` that every kind has.
+//! An object while a request works on it: its JSON by top-level field, and the parts of `metadata` that all kinds have.
+//!
+//! A field is decoded when it is looked at, shared with the state before until it is changed, and written back as the
+//! bytes it came from when it was not: a patch of a finalizer never decodes a pod's spec.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use serde::Deserialize;
+use serde::de::value::MapDeserializer;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::resources::Resource;
 use crate::status::{Result, Status};
 
 /// The JSON of an object. Fields that we do not know stay in it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Object(pub Map<String, Value>);
+#[derive(Clone, Debug, Default)]
+pub struct Object(BTreeMap<String, Arc<Section>>);
+
+/// A top-level field: its bytes while they are good, its value once somebody has looked.
+#[derive(Debug)]
+struct Section {
+    raw: Option<Bytes>,
+    value: OnceLock<Value>,
+}
+
+impl Section {
+    fn new(value: Value) -> Arc<Self> {
+        Arc::new(Self { raw: None, value: OnceLock::from(value) })
+    }
+
+    fn value(&self) -> &Value {
+        self.value.get_or_init(|| {
+            let raw = self.raw.as_deref().unwrap_or(b"null");
+            serde_json::from_slice(raw).expect("the bytes were read as JSON before they were kept")
+        })
+    }
+}
+
+fn is_same(a: &Arc<Section>, b: &Arc<Section>) -> bool {
+    Arc::ptr_eq(a, b) || a.value() == b.value()
+}
+
+impl PartialEq for Object {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.len() == other.0.len()
+            && self.0.iter().all(|(field, a)| other.0.get(field).is_some_and(|b| is_same(a, b)))
+    }
+}
+
+impl From<Map<String, Value>> for Object {
+    fn from(map: Map<String, Value>) -> Self {
+        Self(map.into_iter().map(|(field, value)| (field, Section::new(value))).collect())
+    }
+}
 
 /// What objects are selected by, computed once a write.
 #[derive(Clone, Debug, Default)]
@@ -21,25 +65,85 @@ pub struct Attributes {
     pub fields: Vec<(&'static str, String)>,
 }
 
+impl Attributes {
+    /// The value of a selectable field, unless it is empty.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value.as_str())
+    }
+}
+
 impl Object {
-    /// Reads the JSON of an object.
-    pub fn from_slice(bytes: &[u8]) -> serde_json::Result<Self> {
-        serde_json::from_slice(bytes).map(Self)
+    /// Reads what the store holds, without decoding more than the names of its fields.
+    pub fn from_stored(bytes: &Bytes) -> Result<Self> {
+        let fields: BTreeMap<String, &RawValue> = serde_json::from_slice(bytes)
+            .map_err(|error| Status::internal(&format!("decode a stored object: {error}")))?;
+        let section = |raw: &RawValue| Section {
+            raw: Some(bytes.slice_ref(raw.get().as_bytes())),
+            value: OnceLock::new(),
+        };
+        Ok(Self(fields.into_iter().map(|(field, raw)| (field, Arc::new(section(raw)))).collect()))
     }
 
-    /// Reads what the store holds.
-    pub fn from_stored(bytes: &[u8]) -> Result<Self> {
-        Self::from_slice(bytes).map_err(|error| Status::internal(&format!("decode a stored object: {error}")))
+    /// A top-level field.
+    pub fn get(&self, field: &str) -> Option<&Value> {
+        self.0.get(field).map(|section| section.value())
+    }
+
+    /// Sets a top-level field.
+    pub fn insert(&mut self, field: &str, value: Value) {
+        self.0.insert(field.to_owned(), Section::new(value));
+    }
+
+    /// Removes a top-level field.
+    pub fn remove(&mut self, field: &str) {
+        self.0.remove(field);
+    }
+
+    /// A top-level field to change, made when it is not there.
+    pub fn get_mut(&mut self, field: &str) -> &mut Value {
+        let section = self.0.entry(field.to_owned()).or_insert_with(|| Section::new(Value::Null));
+        if section.raw.is_some() || Arc::get_mut(section).is_none() {
+            *section = Section::new(section.value().clone());
+        }
+        let section =
+            Arc::get_mut(section).expect("nobody else has it: it was just made, or found to be alone");
+        section.value.get_mut().expect("sections without bytes have a value")
+    }
+
+    /// The names of the top-level fields.
+    pub fn fields(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// Whether a top-level field is the same in both. Cheap when neither has been changed since one was the other.
+    pub fn is_same(&self, other: &Self, field: &str) -> bool {
+        match (self.0.get(field), other.0.get(field)) {
+            (Some(a), Some(b)) => is_same(a, b),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        }
+    }
+
+    /// Reads the object as a type.
+    pub fn read<T: for<'de> Deserialize<'de>>(&self) -> serde_json::Result<T> {
+        let fields = self.0.iter().map(|(field, section)| (field.as_str(), section.value()));
+        T::deserialize(MapDeserializer::new(fields))
+    }
+
+    /// The object, or some of its fields, as one JSON value.
+    pub fn to_value(&self, select: impl Fn(&str) -> bool) -> Value {
+        let selected = self.0.iter().filter(|(field, _)| select(field));
+        selected.map(|(field, section)| (field.clone(), section.value().clone())).collect()
     }
 
     /// `metadata`, or nothing.
     pub fn meta(&self) -> Option<&Map<String, Value>> {
-        self.0.get("metadata").and_then(Value::as_object)
+        self.get("metadata").and_then(Value::as_object)
     }
 
     /// `metadata`, made when it is not there.
     pub fn meta_mut(&mut self) -> &mut Map<String, Value> {
-        map_at(&mut self.0, "metadata")
+        self.section_mut("metadata")
     }
 
     /// A text in `metadata`; empty when it is not there.
@@ -52,20 +156,29 @@ impl Object {
         self.meta_mut().insert(field.to_owned(), value.into());
     }
 
+    /// Removes a field of `metadata`.
+    pub fn remove_meta(&mut self, field: &str) {
+        if self.meta().is_some_and(|meta| meta.contains_key(field)) {
+            self.meta_mut().remove(field);
+        }
+    }
+
     /// Sets a field of `metadata` to what it is in another object, or removes it.
     pub fn copy_meta(&mut self, from: &Self, field: &str) {
-        match from.meta().and_then(|meta| meta.get(field)) {
+        let theirs = from.meta().and_then(|meta| meta.get(field));
+        if self.meta().and_then(|meta| meta.get(field)) == theirs {
+            return;
+        }
+        match theirs {
             Some(value) => self.set_meta(field, value.clone()),
-            None => {
-                self.meta_mut().remove(field);
-            }
+            None => self.remove_meta(field),
         }
     }
 
     /// Sets a top-level field to what it is in another object, or removes it.
     pub fn copy_section(&mut self, from: &Self, field: &str) {
         match from.0.get(field) {
-            Some(value) => self.0.insert(field.to_owned(), value.clone()),
+            Some(section) => self.0.insert(field.to_owned(), Arc::clone(section)),
             None => self.0.remove(field),
         };
     }
@@ -116,25 +229,44 @@ impl Object {
 
     /// A text at `section.field`; empty when it is not there.
     pub fn text_at(&self, section: &str, field: &str) -> &str {
-        self.0.get(section).and_then(|value| value.get(field)).and_then(Value::as_str).unwrap_or_default()
+        self.get(section).and_then(|value| value.get(field)).and_then(Value::as_str).unwrap_or_default()
     }
 
     /// A top-level map, made when it is not there.
     pub fn section_mut(&mut self, section: &str) -> &mut Map<String, Value> {
-        map_at(&mut self.0, section)
+        let value = self.get_mut(section);
+        if !value.is_object() {
+            *value = Value::Object(Map::new());
+        }
+        value.as_object_mut().expect("made an object above")
     }
 
-    /// What this object can be selected by.
-    pub fn attributes(&self, resource: &Resource) -> Attributes {
+    /// What this object can be selected by. `before` is the state it was made from: what did not change is not looked at.
+    pub fn attributes(&self, resource: &Resource, before: Option<(&Self, &Attributes)>) -> Attributes {
         let labels = self.meta().and_then(|meta| meta.get("labels")).and_then(Value::as_object);
         let labels = labels
             .into_iter()
             .flatten()
             .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
             .collect();
-        let fields =
-            resource.fields.iter().filter_map(|field| Some((field.name, field.value(self)?))).collect();
+        let mut fields = Vec::new();
+        for field in resource.fields {
+            let unchanged = before.filter(|(old, _)| self.is_shared(old, field.section()));
+            let value = match unchanged {
+                Some((_, old)) => old.field(field.name).map(str::to_owned),
+                None => field.value(self),
+            };
+            fields.extend(value.map(|value| (field.name, value)));
+        }
         Attributes { labels, fields }
+    }
+
+    /// Whether a field has not been touched since the one object was made from the other.
+    fn is_shared(&self, other: &Self, field: &str) -> bool {
+        match (self.0.get(field), other.0.get(field)) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
     }
 
     /// Makes the JSON, but for the revision.
@@ -147,9 +279,14 @@ impl Object {
             write_field(&mut tail, field, value);
         }
         tail.push(b'}');
-        for (field, value) in &self.0 {
-            if !matches!(field.as_str(), "apiVersion" | "kind" | "metadata") {
-                write_field(&mut tail, field, value);
+        for (field, section) in &self.0 {
+            match &section.raw {
+                _ if matches!(field.as_str(), "apiVersion" | "kind" | "metadata") => {}
+                Some(raw) => {
+                    write_name(&mut tail, field);
+                    tail.extend_from_slice(raw);
+                }
+                None => write_field(&mut tail, field, section.value()),
             }
         }
         tail.push(b'}');
@@ -157,18 +294,14 @@ impl Object {
     }
 }
 
-fn map_at<'a>(map: &'a mut Map<String, Value>, field: &str) -> &'a mut Map<String, Value> {
-    let value = map.entry(field.to_owned()).or_insert_with(|| Value::Object(Map::new()));
-    if !value.is_object() {
-        *value = Value::Object(Map::new());
-    }
-    value.as_object_mut().expect("made an object above")
-}
-
-fn write_field(out: &mut Vec<u8>, field: &str, value: &Value) {
+fn write_name(out: &mut Vec<u8>, field: &str) {
     out.push(b',');
     serde_json::to_writer(&mut *out, field).expect("a string is always JSON");
     out.push(b':');
+}
+
+fn write_field(out: &mut Vec<u8>, field: &str, value: &Value) {
+    write_name(out, field);
     serde_json::to_writer(&mut *out, value).expect("a value is always JSON");
 }
 

@@ -40,9 +40,23 @@ impl Patch {
         }
     }
 
-    /// The object after the patch.
+    /// The top-level fields that the patch is about; all of them for one that is about the whole.
+    fn touches(&self, field: &str) -> bool {
+        match self {
+            Self::Json(patch) => patch.0.iter().any(|operation| operation_touches(operation, field)),
+            Self::Merge(patch) => patch.get(field).is_some(),
+            Self::Strategic(Value::Object(patch)) => {
+                patch.contains_key(field) || patch.keys().any(|key| key.starts_with('$'))
+            }
+            Self::Strategic(_) => true,
+        }
+    }
+
+    /// The object after the patch. Fields that the patch is not about are not even decoded.
     pub(crate) fn apply(&self, resource: &Resource, old: &Object) -> Result<Object> {
-        let mut value = Value::Object(old.0.clone());
+        // The type is that of the path, whatever the patch says.
+        let is_type = |field: &str| matches!(field, "apiVersion" | "kind");
+        let mut value = old.to_value(|field| self.touches(field));
         match self {
             Self::Json(patch) => {
                 json_patch::patch_unsafe(&mut value, &patch.0).map_err(|_| Status::patch_failed())?;
@@ -54,16 +68,37 @@ impl Patch {
             }
         }
         object::strip_nulls(&mut value);
-        let Value::Object(mut map) = value else { return Err(Status::patch_failed()) };
-        if !map.get("metadata").is_some_and(Value::is_object) {
+        let Value::Object(map) = value else { return Err(Status::patch_failed()) };
+        let mut new = old.clone();
+        for field in old.fields().filter(|field| self.touches(field) && !is_type(field)) {
+            if !map.contains_key(field) {
+                new.remove(field);
+            }
+        }
+        for (field, value) in map {
+            if !is_type(&field) && old.get(&field) != Some(&value) {
+                new.insert(&field, value);
+            }
+        }
+        if new.meta().is_none() {
             return Err(Status::patch_failed());
         }
-        // The type is that of the path, whatever the patch says.
-        for field in ["apiVersion", "kind"] {
-            map.insert(field.to_owned(), old.0.get(field).cloned().unwrap_or_default());
-        }
-        Ok(Object(map))
+        Ok(new)
     }
+}
+
+fn operation_touches(operation: &json_patch::PatchOperation, field: &str) -> bool {
+    let first =
+        |pointer: &json_patch::jsonptr::Pointer| pointer.first().is_none_or(|token| token.decoded() == field);
+    let from = match operation {
+        json_patch::PatchOperation::Move(operation) => Some(&operation.from),
+        json_patch::PatchOperation::Copy(operation) => Some(&operation.from),
+        json_patch::PatchOperation::Add(_)
+        | json_patch::PatchOperation::Remove(_)
+        | json_patch::PatchOperation::Replace(_)
+        | json_patch::PatchOperation::Test(_) => None,
+    };
+    first(operation.path()) || from.is_some_and(|from| first(from))
 }
 
 fn decode<T: for<'de> serde::Deserialize<'de>>(body: &[u8]) -> Result<T> {

@@ -88,7 +88,7 @@ fn bound(old: &Object, binding: &Binding, now: &str) -> Result<Object> {
         let why = format!("pod {name} is already assigned to node {node:?}");
         return Err(Status::binding_conflict(name, &why));
     }
-    let gates = old.0.get("spec").and_then(|spec| spec.get("schedulingGates")).and_then(Value::as_array);
+    let gates = old.get("spec").and_then(|spec| spec.get("schedulingGates")).and_then(Value::as_array);
     if gates.is_some_and(|gates| !gates.is_empty()) {
         let why = format!("pod {name} has non-empty .spec.schedulingGates");
         return Err(Status::binding_conflict(name, &why));

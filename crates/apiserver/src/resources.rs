@@ -58,9 +58,14 @@ pub struct Field {
 }
 
 impl Field {
+    /// The top-level field it is in.
+    pub(crate) fn section(&self) -> &'static str {
+        self.pointer.split('/').nth(1).unwrap_or_default()
+    }
+
     pub(crate) fn value(&self, object: &Object) -> Option<String> {
-        let mut parts = self.pointer.split('/').skip(1);
-        let first = parts.next().and_then(|part| object.0.get(part));
+        let mut parts = self.pointer.split('/').skip(2);
+        let first = object.get(self.section());
         let value = first.and_then(|first| parts.try_fold(first, |value, part| value.get(part)));
         let text = match value {
             Some(Value::String(text)) => text.clone(),

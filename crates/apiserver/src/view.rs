@@ -11,7 +11,7 @@ use crate::write::unreadable;
 
 /// The object as a typed struct; 400 when it is not one.
 pub(crate) fn read<T: DeserializeOwned>(resource: &Resource, object: &Object) -> Result<T> {
-    T::deserialize(&object.0).map_err(|error| unreadable(resource, &error.to_string()))
+    object.read().map_err(|error| unreadable(resource, &error.to_string()))
 }
 
 /// Changes the typed struct, and the object the same way. Returns the struct for further looks.
@@ -25,13 +25,31 @@ pub(crate) fn edit<T: DeserializeOwned + Serialize>(
     change(&mut view);
     let after = to_value(&view);
     if let (Value::Object(before), Value::Object(after)) = (before, after) {
-        merge_map(&mut object.0, &before, after);
+        merge_object(object, &before, after);
     }
     Ok(view)
 }
 
 fn to_value<T: Serialize>(view: &T) -> Value {
     serde_json::to_value(view).expect("an API type is always JSON")
+}
+
+fn merge_object(object: &mut Object, before: &Map<String, Value>, after: Map<String, Value>) {
+    for field in before.keys().filter(|field| !after.contains_key(*field)) {
+        object.remove(field);
+    }
+    for (field, after) in after {
+        match before.get(&field) {
+            Some(before) if *before == after => {}
+            before => {
+                let nothing = Value::Object(Map::new());
+                match object.get_mut(&field) {
+                    raw @ Value::Null => *raw = after,
+                    raw => merge(raw, before.unwrap_or(&nothing), after),
+                }
+            }
+        }
+    }
 }
 
 /// Makes to `raw` the change that leads from `before` to `after`, and no other.
@@ -87,7 +105,7 @@ mod tests {
             },
             "top": {"level": true},
         });
-        let mut object = Object(raw.as_object().expect("a map").clone());
+        let mut object = Object::from(raw.as_object().expect("a map").clone());
         let view: Pod = edit(resources::core("pods"), &mut object, |pod: &mut Pod| {
             let spec = pod.spec.as_mut().expect("spec");
             spec.containers[0].image = Some("j".into());
@@ -110,13 +128,13 @@ mod tests {
             },
             "top": {"level": true},
         });
-        assert_eq!(Value::Object(object.0), want);
+        assert_eq!(object.to_value(|_| true), want);
     }
 
     #[test]
     fn an_object_of_the_wrong_shape_is_refused() {
-        let object =
-            Object(json!({"apiVersion": "v1", "kind": "Pod", "spec": 5}).as_object().expect("map").clone());
+        let raw = json!({"apiVersion": "v1", "kind": "Pod", "spec": 5});
+        let object = Object::from(raw.as_object().expect("a map").clone());
         let status = read::<Pod>(resources::core("pods"), &object).expect_err("not a pod");
         assert_eq!(status.code(), 400);
     }

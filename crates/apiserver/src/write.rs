@@ -65,7 +65,7 @@ fn create_object(shared: &Shared, target: &Target, mut object: Object, is_dry_ru
         if object.name().is_empty() { object.meta_text("generateName").to_owned() } else { String::new() };
     let tries = if base.is_empty() { 1 } else { GENERATE_TRIES };
     for _ in 0..tries {
-        let mut candidate = if tries == 1 { Object(std::mem::take(&mut object.0)) } else { object.clone() };
+        let mut candidate = object.clone();
         if !base.is_empty() {
             candidate.set_meta("name", environment::generated_name(&base, shared.config.entropy.next()));
         }
@@ -89,14 +89,14 @@ fn create_named(
     for field in
         ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "resourceVersion"]
     {
-        object.meta_mut().remove(field);
+        object.remove_meta(field);
     }
     object.set_meta("uid", environment::uid(shared.config.entropy.next()));
     object.set_meta("creationTimestamp", now.as_str());
     if resource.has_generation {
         object.set_meta("generation", 1);
     } else {
-        object.meta_mut().remove("generation");
+        object.remove_meta("generation");
     }
     let context = Context { gates: &shared.config.gates, now: &now };
     let warnings = (resource.hooks.create)(&mut object, context)?;
@@ -111,7 +111,7 @@ fn create_named(
         }
         return Ok(Ok(Written { bytes: draft.unstamped(), revision: 0, warnings }));
     }
-    match shared.store.create(key, object.attributes(resource), |revision| draft.stamp(revision)) {
+    match shared.store.create(key, object.attributes(resource, None), |revision| draft.stamp(revision)) {
         Ok(record) => Ok(Ok(Written { bytes: record.bytes.clone(), revision: record.revision, warnings })),
         Err(Error::Exists(_)) => Ok(Err(object.name().to_owned())),
         Err(error) => Err(Status::internal(&error.to_string())),
@@ -140,14 +140,14 @@ fn check_meta(resource: &Resource, object: &Object) -> Result<()> {
 }
 
 fn typed_meta(resource: &Resource, object: &Object) -> Result<ObjectMeta> {
-    let meta = object.0.get("metadata").unwrap_or(&Value::Null);
+    let meta = object.get("metadata").unwrap_or(&Value::Null);
     ObjectMeta::deserialize(meta).map_err(|error| unreadable(resource, &error.to_string()))
 }
 
 /// Fills the namespace in from the path, and refuses another one.
 fn check_place(object: &mut Object, target: &Target) -> Result<()> {
     if !target.resource.namespaced {
-        object.meta_mut().remove("namespace");
+        object.remove_meta("namespace");
         return Ok(());
     }
     match object.namespace() {
@@ -167,9 +167,8 @@ fn check_namespace(shared: &Shared, target: &Target, object: &Object) -> Result<
     let namespaces = resources::core("namespaces");
     let key = Key::new(namespaces.plural, "", &target.namespace);
     let record = shared.store.get(&key).ok_or_else(|| Status::not_found(namespaces, &target.namespace))?;
-    let phase = record.attributes.fields.iter().find(|(name, _)| *name == "status.phase");
-    match phase {
-        Some((_, phase)) if phase == "Terminating" => {
+    match record.attributes.field("status.phase") {
+        Some("Terminating") => {
             Err(Status::namespace_terminating(target.resource, object.name(), &target.namespace))
         }
         _ => Ok(()),
@@ -186,9 +185,9 @@ fn decode(resource: &Resource, body: &[u8]) -> Result<Object> {
     let Value::Object(map) = value else {
         return Err(unreadable(resource, "the body is not a JSON object"));
     };
-    let mut object = Object(map);
+    let mut object = Object::from(map);
     for (field, expected) in [("apiVersion", resource.api_version), ("kind", resource.kind)] {
-        let given = object.0.get(field).and_then(Value::as_str).unwrap_or(expected);
+        let given = object.get(field).and_then(Value::as_str).unwrap_or(expected);
         if given != expected {
             return Err(match field {
                 "apiVersion" => Status::bad_request(format!(
@@ -200,9 +199,9 @@ fn decode(resource: &Resource, body: &[u8]) -> Result<Object> {
                 )),
             });
         }
-        object.0.insert(field.to_owned(), json!(expected));
+        object.insert(field, json!(expected));
     }
-    if !object.0.get("metadata").is_none_or(Value::is_object) {
+    if !object.get("metadata").is_none_or(Value::is_object) {
         return Err(unreadable(resource, "metadata is not a JSON object"));
     }
     Ok(object)
@@ -325,7 +324,7 @@ fn try_update(
         let revision = record.revision;
         return Ok(Some(Written { bytes: draft.stamp(revision), revision, warnings }));
     }
-    let attributes = new.attributes(resource);
+    let attributes = new.attributes(resource, Some((old, &record.attributes)));
     let stamp = |revision| draft.stamp(revision);
     let stored = if is_released(&new, old) {
         shared.store.delete(&record.key, record.revision, attributes, stamp)
@@ -394,14 +393,9 @@ fn prepare_status(
     old: &Object,
     context: Context<'_>,
 ) -> Result<Warnings> {
-    let status = new.0.remove("status");
-    let metadata = new.0.remove("metadata");
-    new.0.clone_from(&old.0);
-    for (field, value) in [("status", status), ("metadata", metadata)] {
-        match value {
-            Some(value) => new.0.insert(field.to_owned(), value),
-            None => new.0.remove(field),
-        };
+    let fields: Vec<String> = new.fields().chain(old.fields()).map(str::to_owned).collect();
+    for field in fields.iter().filter(|field| !matches!(field.as_str(), "status" | "metadata")) {
+        new.copy_section(old, field);
     }
     let warnings = (resource.hooks.status)(new, old, context)?;
     if !resource.hooks.is_complete {
@@ -427,11 +421,9 @@ pub(crate) fn check_meta_update(resource: &Resource, new: &Object, old: &Object)
 
 /// Everything that is neither metadata nor status counts as spec.
 fn has_changed_spec(new: &Object, old: &Object) -> bool {
-    !spec_of(new).eq(spec_of(old))
-}
-
-fn spec_of(object: &Object) -> impl Iterator<Item = (&String, &Value)> {
-    object.0.iter().filter(|(field, _)| !matches!(field.as_str(), "metadata" | "status"))
+    let mut fields =
+        new.fields().chain(old.fields()).filter(|field| !matches!(*field, "metadata" | "status"));
+    fields.any(|field| !new.is_same(old, field))
 }
 
 /// upstream: ShouldDeleteDuringUpdate. The last finalizer is gone, and nobody is waited for any more.
@@ -444,9 +436,9 @@ fn is_released(new: &Object, old: &Object) -> bool {
 
 /// A namespace has a second list of finalizers, in its spec.
 pub(crate) fn namespace_finalizers(object: &Object) -> usize {
-    if object.0.get("kind").and_then(Value::as_str) != Some("Namespace") {
+    if object.get("kind").and_then(Value::as_str) != Some("Namespace") {
         return 0;
     }
-    let list = object.0.get("spec").and_then(|spec| spec.get("finalizers")).and_then(Value::as_array);
+    let list = object.get("spec").and_then(|spec| spec.get("finalizers")).and_then(Value::as_array);
     list.map_or(0, Vec::len)
 }

@@ -3,7 +3,7 @@
 use k8s_openapi::api::batch::v1::Job;
 use serde_json::Value;
 use windlass_api::field::Errors;
-use windlass_api::{defaults, strategy, validation, warnings};
+use windlass_api::{Gates, defaults, strategy, validation, warnings};
 
 use super::{Context, Warnings};
 use crate::object::Object;
@@ -19,27 +19,30 @@ fn check(object: &Object, errors: &Errors) -> Result<()> {
     if errors.is_empty() { Ok(()) } else { Err(Status::invalid("batch", "Job", object.name(), errors)) }
 }
 
-/// Runs `f` on the raw object as a JSON value, which is what the rules of the draft policy look at.
-fn with_raw<R>(object: &mut Object, f: impl FnOnce(&mut Value) -> R) -> R {
-    let mut raw = Value::Object(std::mem::take(&mut object.0));
-    let result = f(&mut raw);
-    if let Value::Object(map) = raw {
-        object.0 = map;
+/// The spec in its raw form, which is what the rules of the draft policy look at.
+fn raw_spec(object: &Object) -> Value {
+    object.to_value(|field| field == "spec")
+}
+
+/// Drops the draft policy where its gate says so.
+fn drop_draft(object: &mut Object, old: Option<&Value>, gates: &Gates) -> Value {
+    let mut raw = raw_spec(object);
+    strategy::drop_disabled_draft(&mut raw, old, gates);
+    if let Some(spec) = raw.get("spec").filter(|spec| object.get("spec") != Some(spec)) {
+        object.insert("spec", spec.clone());
     }
-    result
+    raw
 }
 
 pub(super) fn create(object: &mut Object, context: Context<'_>) -> Result<Warnings> {
     let gates = context.gates;
-    object.0.remove("status");
+    object.remove("status");
     let job = view::edit(resource(), object, |job: &mut Job| {
         strategy::default_and_prepare_for_create(job, gates);
     })?;
     let mut errors = validation::job::validate_create(&job, gates);
-    errors.extend(with_raw(object, |raw| {
-        strategy::drop_disabled_draft(raw, None, gates);
-        validation::job::validate_draft(raw, &job, gates)
-    }));
+    let raw = drop_draft(object, None, gates);
+    errors.extend(validation::job::validate_draft(&raw, &job, gates));
     check(object, &errors)?;
     Ok(warnings::on_create(&job))
 }
@@ -51,12 +54,10 @@ pub(super) fn update(object: &mut Object, old: &Object, context: Context<'_>) ->
         defaults::job::apply_with(job, gates);
         strategy::prepare_for_update(job, &before, gates);
     })?;
-    let old_raw = Value::Object(old.0.clone());
+    let old_raw = raw_spec(old);
     let mut errors = validation::job_update::validate_update(&job, &before, gates);
-    errors.extend(with_raw(object, |raw| {
-        strategy::drop_disabled_draft(raw, Some(&old_raw), gates);
-        validation::job_update::validate_draft_update(raw, &old_raw)
-    }));
+    let raw = drop_draft(object, Some(&old_raw), gates);
+    errors.extend(validation::job_update::validate_draft_update(&raw, &old_raw));
     check(object, &errors)?;
     Ok(warnings::on_update(&job, &before))
 }

@@ -14,7 +14,7 @@ pub(super) fn create(object: &mut Object, _: Context<'_>) -> Result<Warnings> {
     let labels = object.meta_mut().entry("labels").or_insert_with(|| json!({}));
     labels[NAME_LABEL] = json!(name);
     object.section_mut("spec").insert("finalizers".to_owned(), json!(["kubernetes"]));
-    object.0.insert("status".to_owned(), json!({"phase": "Active"}));
+    object.insert("status", json!({"phase": "Active"}));
     Ok(Warnings::new())
 }
 

@@ -16,7 +16,7 @@ fn check(object: &Object, errors: &Errors) -> Result<()> {
 }
 
 pub(super) fn create(object: &mut Object, context: Context<'_>) -> Result<Warnings> {
-    object.0.remove("status");
+    object.remove("status");
     let pod = view::edit(resources::core("pods"), object, |pod: &mut Pod| {
         defaults::pod::default_pod(pod);
         pod.status = pod.spec.as_ref().map(defaults::pod::initial_status);
@@ -33,14 +33,14 @@ pub(super) fn create(object: &mut Object, context: Context<'_>) -> Result<Warnin
 pub(super) fn update(object: &mut Object, old: &Object, _: Context<'_>) -> Result<Warnings> {
     let resource = resources::core("pods");
     let annotations = |object: &Object| object.meta().and_then(|meta| meta.get("annotations")).cloned();
-    if object.0.get("spec") == old.0.get("spec") && annotations(object) == annotations(old) {
+    if object.is_same(old, "spec") && annotations(object) == annotations(old) {
         write::check_meta_update(resource, object, old)?;
         return Ok(Warnings::new());
     }
     let before: Pod = view::read(resource, old)?;
     let pod = view::edit(resource, object, defaults::pod::default_pod)?;
     check(object, &validation::pod::validate_pod_update(&pod, &before))?;
-    if object.0.get("spec") != old.0.get("spec") {
+    if !object.is_same(old, "spec") {
         object.set_meta("generation", old.generation() + 1);
     }
     Ok(Warnings::new())
