@@ -83,22 +83,11 @@ impl Performer {
                 })
             })
             .buffer_unordered(self.writes_at_once);
-        let mut failed: Vec<Action> = Vec::new();
         while let Some(answer) = answers.next().await {
             match answer {
-                Ok((action, Answer::Failed)) => {
-                    if failed.iter().all(|other| other.kind() != action.kind()) {
-                        failed.push(action);
-                    }
-                }
                 Ok((action, answer)) => slot.known.lock().fold(&action, answer, config),
                 Err(error) => tracing::error!(%error, "an action of the Job controller ended badly"),
             }
-        }
-        // Failures last, and one of each kind: a success must not hide one, and many at once are one reason to wait.
-        let mut known = slot.known.lock();
-        for action in failed {
-            known.fold(&action, Answer::Failed, config);
         }
     }
 
@@ -331,4 +320,121 @@ fn is_namespace_terminating(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let causes = status.details.iter().flat_map(|details| &details.causes);
     status.is_forbidden() && causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::watcher::Event;
+    use windlass_job::decision::Kind;
+    use windlass_job::{Decision, decide};
+
+    use super::*;
+    use crate::job::registry::Registry;
+    use crate::job::registry::tests::{job, pod, registry};
+
+    /// What would be done for the Job `uid` now.
+    fn decided(registry: &Registry, config: &Config) -> Decision {
+        let slot = registry.slot(&Uid::new("j")).expect("known");
+        let mut known = slot.known.lock();
+        known.begin_stage();
+        decide(&known.view.observation((config.clock)(), &config.settings))
+    }
+
+    fn fold(registry: &Registry, action: &Action, answer: Answer, config: &Config) {
+        registry.slot(&Uid::new("j")).expect("known").known.lock().fold(action, answer, config);
+    }
+
+    #[test]
+    fn an_answer_does_not_bring_back_a_pod_that_the_watch_saw_go() {
+        let (registry, config) = (registry(), Config::default());
+        registry.job_changed(Event::Apply(job("j", 1)));
+        let decision = decided(&registry, &config);
+        let create = &decision.stage[0];
+        assert!(matches!(create, Action::Create(_)), "{decision:?}");
+        registry.pod_changed(Event::Apply(pod("p", 2, Some("j"))));
+        registry.pod_changed(Event::Delete(pod("p", 3, Some("j"))));
+        fold(&registry, create, Answer::Pod(Box::new(pod("p", 2, Some("j")).0)), &config);
+        let slot = registry.slot(&Uid::new("j")).expect("known");
+        assert!(slot.known.lock().view.pods().is_empty());
+    }
+
+    /// The status write that a Job with a fresh pod leads to.
+    fn status_write(registry: &Registry, config: &Config) -> Action {
+        registry.job_changed(Event::Apply(job("j", 1)));
+        registry.pod_changed(Event::Apply(pod("p", 2, Some("j"))));
+        let mut decision = decided(registry, config);
+        let write = decision.stage.pop().expect("an action");
+        assert!(matches!(write, Action::WriteStatus(_)), "{write:?}");
+        write
+    }
+
+    #[test]
+    fn the_answer_to_a_status_write_does_not_undo_what_the_watch_has_shown_since() {
+        let (registry, config) = (registry(), Config::default());
+        let write = status_write(&registry, &config);
+        registry.job_changed(Event::Apply(job("j", 9)));
+        fold(&registry, &write, Answer::Written("8".to_owned()), &config);
+        let slot = registry.slot(&Uid::new("j")).expect("known");
+        assert_eq!(slot.known.lock().view.job().resource_version, "9");
+    }
+
+    #[test]
+    fn a_conflict_is_no_reason_to_wait_when_the_newer_job_is_known() {
+        let (registry, config) = (registry(), Config::default());
+        let write = status_write(&registry, &config);
+        let is_held = || {
+            let slot = registry.slot(&Uid::new("j")).expect("known");
+            let known = slot.known.lock();
+            let now = (config.clock)();
+            known.view.observation(now, &config.settings).own.held_until(Kind::Status, now).is_some()
+        };
+        registry.job_changed(Event::Apply(job("j", 9)));
+        fold(&registry, &write, Answer::Conflict, &config);
+        assert!(!is_held());
+        let Action::WriteStatus(mut write) = write else { unreachable!("checked") };
+        write.resource_version = "9".to_owned();
+        fold(&registry, &Action::WriteStatus(write), Answer::Conflict, &config);
+        assert!(is_held(), "the newer Job is not known yet");
+        registry.job_changed(Event::Apply(job("j", 10)));
+        assert!(!is_held(), "now it is");
+    }
+
+    #[test]
+    fn errors_are_told_apart() {
+        let api = |code: u16, reason: &str, message: &str| {
+            kube::Error::Api(kube::core::Status::failure(message, reason).with_code(code).boxed())
+        };
+        let uid = "Precondition failed: UID in precondition: a, UID in object meta: b";
+        let cases = [
+            (api(404, "NotFound", "pods \"p\" not found"), true),
+            (api(409, "Conflict", uid), true),
+            (
+                api(422, "Invalid", "Pod \"p\" is invalid: metadata.uid: Invalid value: field is immutable"),
+                true,
+            ),
+            (api(409, "Conflict", "the object has been modified"), false),
+            (api(422, "Invalid", "Pod \"p\" is invalid: spec: Forbidden"), false),
+            (api(500, "InternalError", "uid"), false),
+            (kube::Error::Service("uid".into()), false),
+        ];
+        for (error, expected) in cases {
+            assert_eq!(is_gone(&error), expected, "{error}");
+        }
+        let cause = kube::core::response::StatusCause {
+            reason: "NamespaceTerminating".to_owned(),
+            message: String::new(),
+            field: String::new(),
+        };
+        let details = kube::core::response::StatusDetails {
+            name: String::new(),
+            group: String::new(),
+            kind: String::new(),
+            uid: String::new(),
+            causes: vec![cause],
+            retry_after_seconds: 0,
+        };
+        let status = kube::core::Status::failure("no", "Forbidden").with_code(403).with_details(details);
+        assert!(is_namespace_terminating(&kube::Error::Api(status.boxed())));
+        assert!(!is_namespace_terminating(&api(403, "Forbidden", "no")));
+    }
 }

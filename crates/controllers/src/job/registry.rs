@@ -14,6 +14,8 @@
 
 mod listing;
 mod pods;
+#[cfg(test)]
+pub(super) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;

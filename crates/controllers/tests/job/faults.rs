@@ -78,8 +78,8 @@ async fn what_happened_while_the_watch_was_broken_is_found_out() {
     world.until_job("goes", |job| ledger(job)["ready"] == 1).await;
     tap.blind();
     world.delete_job("goes", PropagationPolicy::Background).await;
-    let victim = world.pods().list(&ListParams::default()).await.unwrap().into_iter();
-    let victim = victim.filter(|pod| pod.name_any().starts_with("stays")).next().unwrap();
+    let mut pods = world.pods().list(&ListParams::default()).await.unwrap().into_iter();
+    let victim = pods.find(|pod| pod.name_any().starts_with("stays")).unwrap();
     // Somebody who does not care about finalizers.
     let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     world.pods().patch(&victim.name_any(), &PatchParams::default(), &free).await.unwrap();

@@ -107,8 +107,7 @@ async fn the_observer_hears_why_a_job_ends() {
     world.create_job("j", json!({"podFailurePolicy": policy})).await;
     world.until_finished("j").await;
     controller.stop().await;
-    let notes = notes.0.lock();
-    let said: Vec<String> = notes.iter().map(|(job, note)| format!("{job}: {note}")).collect();
+    let said: Vec<String> = notes.0.lock().iter().map(|(job, note)| format!("{job}: {note}")).collect();
     let pod = &world.until_pods(|pods| pods.len() == 1).await[0];
     let why = format!(
         "j: the Job fails (PodFailurePolicy): pod {}, rule 0 (FailJob) matches exit code 42 of container main",
