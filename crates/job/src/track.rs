@@ -286,7 +286,9 @@ impl Draft {
         self.next.ready = Some(totals.ready);
         self.next.terminating = job.tracks_terminating.then_some(totals.terminating);
         self.next.start_time = tally.start_time;
-        if finish.is_none() && !job.is_deleted {
+        // A Job that ends is not suspended any more; but one that was resumed must say so, also when its pods were
+        // quicker than this write.
+        if !job.is_deleted && (finish.is_none() || !job.is_suspended) {
             self.suspension(seen);
         }
     }

@@ -99,12 +99,16 @@ impl JobView {
                 _ => self.pods.mark_taken(new.index, new.attempt),
             },
             Action::WriteStatus(write) => {
-                if let Outcome::Written(resource_version) = outcome {
-                    self.job.revision = revision(&resource_version);
-                    self.job.resource_version = resource_version;
-                    self.job.status = write.status.clone();
-                    self.job.index_texts_are_current = true;
-                    self.own.status_written_at = Some(now);
+                self.own.status_written_at = Some(now);
+                match outcome {
+                    // The watch can be ahead of the answer, and show what somebody wrote after us.
+                    Outcome::Written(resource_version) if self.is_news(&resource_version) => {
+                        self.job.revision = revision(&resource_version);
+                        self.job.resource_version = resource_version;
+                        self.job.status = write.status.clone();
+                        self.job.index_texts_are_current = true;
+                    }
+                    _ => {}
                 }
             }
             Action::Emit(_) => self.own.has_warned = true,
@@ -128,7 +132,9 @@ impl JobView {
 
     fn fold_pod(&mut self, uid: &Uid, outcome: Outcome) {
         match outcome {
-            Outcome::Pod(pod) => self.pods.observe(*pod),
+            // The watch can be ahead of the answer, and have said that the pod is gone.
+            Outcome::Pod(pod) if self.pods.get(uid).is_some() => self.pods.observe(*pod),
+            Outcome::Pod(_) => {}
             Outcome::Gone => self.pods.bury(uid),
             Outcome::Written(_) | Outcome::Done | Outcome::Taken | Outcome::Failed => {}
         }
