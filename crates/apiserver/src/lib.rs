@@ -4,9 +4,9 @@
 //!  kube::Client ──► Server::router() ──► request (path, query, body)
 //!                                          │
 //!              ┌──────────────┬────────────┴─┬───────────────┬─────────────┐
-//!            read           watch          write           delete        pods
-//!        (get, list)   (stream of events) (create, PUT,  (grace, final-  (binding,
-//!              │              │            patch)         izers)         eviction)
+//!            read           watch       create, write      delete        pods
+//!        (get, list)   (stream of events) (POST, PUT,    (grace, final-  (binding,
+//!              │              │            PATCH)         izers)         eviction)
 //!              └──────────────┴──────┬───────┴───────────────┴─────────────┘
 //!                        resources (one table) + hooks (per kind)
 //!                                    │
@@ -17,6 +17,8 @@
 //! views, taken only where a rule needs one. Errors are made in [`status`], and nowhere else.
 
 mod answer;
+mod body;
+mod create;
 mod delete;
 mod environment;
 pub mod hooks;
@@ -33,6 +35,7 @@ mod watch;
 mod write;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use axum::Router;
 use axum::body::Body;
@@ -87,6 +90,8 @@ impl std::fmt::Debug for Config {
 pub(crate) struct Shared {
     pub(crate) store: Arc<Store<Attributes>>,
     pub(crate) config: Config,
+    /// Watches opened so far: spreads the ends of those that were opened together.
+    pub(crate) watches: AtomicU64,
 }
 
 impl Shared {
@@ -109,11 +114,15 @@ impl std::fmt::Debug for Server {
 impl Server {
     /// A server with an empty store in memory, but for the namespaces that are always there.
     pub fn new(config: Config) -> Self {
-        let server = Self(Arc::new(Shared { store: Arc::new(Store::new(config.limits)), config }));
+        let server = Self(Arc::new(Shared {
+            store: Arc::new(Store::new(config.limits)),
+            config,
+            watches: AtomicU64::new(0),
+        }));
         for name in NAMESPACES {
             let target = Target::parse("/api/v1/namespaces").expect("a path of the table");
             let body = json!({"metadata": {"name": name}}).to_string();
-            write::create(&server.0, &target, &Query::default(), body.as_bytes())
+            create::create(&server.0, &target, &Query::default(), body.as_bytes())
                 .expect("the store is empty and the namespace valid");
         }
         server
@@ -159,7 +168,7 @@ async fn route(shared: &Arc<Shared>, request: Request<Body>) -> Result<Response<
         }
         (&Method::POST, "", _) => {
             request::require_json(&head.headers)?;
-            write::create(shared, &target, &query, &body)
+            create::create(shared, &target, &query, &body)
         }
         (&Method::POST, _, "binding") if is_pod => pods::bind(shared, &target, &query, &body),
         (&Method::POST, _, "eviction") if is_pod => pods::evict(shared, &target, &query, &body),

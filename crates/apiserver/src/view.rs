@@ -4,10 +4,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::body::unreadable;
 use crate::object::Object;
 use crate::resources::Resource;
 use crate::status::Result;
-use crate::write::unreadable;
 
 /// The object as a typed struct; 400 when it is not one.
 pub(crate) fn read<T: DeserializeOwned>(resource: &Resource, object: &Object) -> Result<T> {

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -33,9 +33,6 @@ const TIMEOUT_MIN_SECONDS: u64 = 1800;
 /// Events are put together up to this size, to hand few large pieces to the transport.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Spreads the ends of watches that were opened together.
-static OPENED: AtomicU64 = AtomicU64::new(0);
-
 /// Opens a watch. Errors found before the stream begins are plain answers; later ones are ERROR events.
 pub(crate) fn open(shared: &Arc<Shared>, target: &Target, query: &Query) -> Result<Response<Body>> {
     let selection = Selection::parse(target, query)?;
@@ -44,7 +41,7 @@ pub(crate) fn open(shared: &Arc<Shared>, target: &Target, query: &Query) -> Resu
     let asked = parse_version(query.text("resourceVersion"))?;
     let seconds = query.number("timeoutSeconds")?.and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0);
     let seconds = seconds.unwrap_or_else(|| {
-        let spread = OPENED.fetch_add(1, Ordering::Relaxed).wrapping_mul(677) % TIMEOUT_MIN_SECONDS;
+        let spread = shared.watches.fetch_add(1, Ordering::Relaxed).wrapping_mul(677) % TIMEOUT_MIN_SECONDS;
         TIMEOUT_MIN_SECONDS + spread
     });
 

@@ -1,25 +1,23 @@
-//! Create, PUT and PATCH: one path from a new state to the store, whatever made the new state.
+//! PUT and PATCH: one path from a new state to the store, whatever made the new state.
 
 use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use windlass_api::field;
 use windlass_api::validation::meta as meta_rules;
-use windlass_store::{Error, Key, Record};
+use windlass_store::{Error, Record};
 
+use crate::body::{check_name, check_place, decode, typed_meta};
+use crate::create::create_object;
 use crate::hooks::{Context, Warnings};
-use crate::object::{self, Attributes, Object};
+use crate::object::{Attributes, Object};
 use crate::patch::Patch;
 use crate::request::{Query, Target};
-use crate::resources::{self, Resource};
+use crate::resources::Resource;
 use crate::status::{Result, Status};
-use crate::{Shared, answer, environment};
+use crate::{Shared, answer};
 
-/// upstream: how many generated names are tried.
-const GENERATE_TRIES: usize = 8;
 /// How often a write that names no version starts over because another one came first. Each time somebody made
 /// progress; the bound only keeps a request from going on for ever.
 const CONFLICT_TRIES: usize = 100;
@@ -42,178 +40,6 @@ pub(crate) struct Written {
     pub(crate) revision: u64,
     pub(crate) warnings: Warnings,
 }
-
-// --- create ---------------------------------------------------------------------------------------------------------
-
-/// POST to a collection.
-pub(crate) fn create(shared: &Shared, target: &Target, query: &Query, body: &[u8]) -> Result<Response<Body>> {
-    let object = decode(target.resource, body)?;
-    let written = create_object(shared, target, object, query.dry_run()?)?;
-    Ok(answer::object(StatusCode::CREATED, written.bytes, &written.warnings))
-}
-
-fn create_object(shared: &Shared, target: &Target, mut object: Object, is_dry_run: bool) -> Result<Written> {
-    let resource = target.resource;
-    check_place(&mut object, target)?;
-    if resource.namespaced {
-        check_namespace(shared, target, &object)?;
-    }
-    if !matches!(object.meta_text("resourceVersion"), "" | "0") {
-        return Err(Status::version_on_create());
-    }
-    let base =
-        if object.name().is_empty() { object.meta_text("generateName").to_owned() } else { String::new() };
-    let tries = if base.is_empty() { 1 } else { GENERATE_TRIES };
-    for _ in 0..tries {
-        let mut candidate = object.clone();
-        if !base.is_empty() {
-            candidate.set_meta("name", environment::generated_name(&base, shared.config.entropy.next()));
-        }
-        match create_named(shared, resource, candidate, is_dry_run)? {
-            Ok(written) => return Ok(written),
-            Err(existing) if base.is_empty() => return Err(Status::already_exists(resource, &existing)),
-            Err(_) => {}
-        }
-    }
-    Err(Status::no_unique_name(resource, &base))
-}
-
-/// The inner error is the name that is taken.
-fn create_named(
-    shared: &Shared,
-    resource: &'static Resource,
-    mut object: Object,
-    is_dry_run: bool,
-) -> Result<std::result::Result<Written, String>> {
-    let now = shared.now_text();
-    for field in
-        ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "resourceVersion"]
-    {
-        object.remove_meta(field);
-    }
-    object.set_meta("uid", environment::uid(shared.config.entropy.next()));
-    object.set_meta("creationTimestamp", now.as_str());
-    if resource.has_generation {
-        object.set_meta("generation", 1);
-    } else {
-        object.remove_meta("generation");
-    }
-    let context = Context { gates: &shared.config.gates, now: &now };
-    let warnings = (resource.hooks.create)(&mut object, context)?;
-    if !resource.hooks.is_complete {
-        check_meta(resource, &object)?;
-    }
-    let key = Key::new(resource.plural, object.namespace(), object.name());
-    let draft = object.draft(resource);
-    if is_dry_run {
-        if shared.store.get(&key).is_some() {
-            return Ok(Err(object.name().to_owned()));
-        }
-        return Ok(Ok(Written { bytes: draft.unstamped(), revision: 0, warnings }));
-    }
-    match shared.store.create(key, object.attributes(resource, None), |revision| draft.stamp(revision)) {
-        Ok(record) => Ok(Ok(Written { bytes: record.bytes.clone(), revision: record.revision, warnings })),
-        Err(Error::Exists(_)) => Ok(Err(object.name().to_owned())),
-        Err(error) => Err(Status::internal(&error.to_string())),
-    }
-}
-
-/// The rules of `metadata` that hold for every kind.
-fn check_meta(resource: &Resource, object: &Object) -> Result<()> {
-    let meta = typed_meta(resource, object)?;
-    let path = field::Path::new("metadata");
-    let errors = if resource.namespaced {
-        meta_rules::validate_object_meta(&meta, &path, meta_rules::dns1123_subdomain)
-    } else {
-        let rule = if resource.plural == "namespaces" {
-            meta_rules::dns1123_label
-        } else {
-            meta_rules::dns1123_subdomain
-        };
-        meta_rules::validate_cluster_object_meta(&meta, &path, rule)
-    };
-    if errors.is_empty() {
-        Ok(())
-    } else {
-        Err(Status::invalid(resource.group, resource.kind, object.name(), &errors))
-    }
-}
-
-fn typed_meta(resource: &Resource, object: &Object) -> Result<ObjectMeta> {
-    let meta = object.get("metadata").unwrap_or(&Value::Null);
-    ObjectMeta::deserialize(meta).map_err(|error| unreadable(resource, &error.to_string()))
-}
-
-/// Fills the namespace in from the path, and refuses another one.
-fn check_place(object: &mut Object, target: &Target) -> Result<()> {
-    if !target.resource.namespaced {
-        object.remove_meta("namespace");
-        return Ok(());
-    }
-    match object.namespace() {
-        "" => {
-            object.set_meta("namespace", target.namespace.as_str());
-            Ok(())
-        }
-        given if given == target.namespace => Ok(()),
-        _ => Err(Status::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        )),
-    }
-}
-
-/// upstream: admission plugin NamespaceLifecycle.
-fn check_namespace(shared: &Shared, target: &Target, object: &Object) -> Result<()> {
-    let namespaces = resources::core("namespaces");
-    let key = Key::new(namespaces.plural, "", &target.namespace);
-    let record = shared.store.get(&key).ok_or_else(|| Status::not_found(namespaces, &target.namespace))?;
-    match record.attributes.field("status.phase") {
-        Some("Terminating") => {
-            Err(Status::namespace_terminating(target.resource, object.name(), &target.namespace))
-        }
-        _ => Ok(()),
-    }
-}
-
-// --- decoding -------------------------------------------------------------------------------------------------------
-
-/// Reads the body of a create or PUT.
-fn decode(resource: &Resource, body: &[u8]) -> Result<Object> {
-    let mut value: Value =
-        serde_json::from_slice(body).map_err(|error| unreadable(resource, &error.to_string()))?;
-    object::strip_nulls(&mut value);
-    let Value::Object(map) = value else {
-        return Err(unreadable(resource, "the body is not a JSON object"));
-    };
-    let mut object = Object::from(map);
-    for (field, expected) in [("apiVersion", resource.api_version), ("kind", resource.kind)] {
-        let given = object.get(field).and_then(Value::as_str).unwrap_or(expected);
-        if given != expected {
-            return Err(match field {
-                "apiVersion" => Status::bad_request(format!(
-                    "the API version in the data ({given}) does not match the expected API version ({expected})"
-                )),
-                _ => Status::bad_request(format!(
-                    "{given} in version {:?} cannot be handled as a {expected}",
-                    resource.version
-                )),
-            });
-        }
-        object.insert(field, json!(expected));
-    }
-    if !object.get("metadata").is_none_or(Value::is_object) {
-        return Err(unreadable(resource, "metadata is not a JSON object"));
-    }
-    Ok(object)
-}
-
-/// A body that is not an object of the kind.
-pub(crate) fn unreadable(resource: &Resource, why: &str) -> Status {
-    let Resource { kind, version, .. } = resource;
-    Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
-}
-
-// --- PUT and PATCH --------------------------------------------------------------------------------------------------
 
 /// PUT of an object or of its status.
 pub(crate) fn replace(
@@ -242,17 +68,6 @@ pub(crate) fn replace(
             Ok(answer::object(StatusCode::OK, written.bytes, &written.warnings))
         }
     }
-}
-
-fn check_name(object: &Object, target: &Target) -> Result<()> {
-    if object.name() == target.name {
-        return Ok(());
-    }
-    Err(Status::bad_request(format!(
-        "the name of the object ({}) does not match the name on the URL ({})",
-        object.name(),
-        target.name
-    )))
 }
 
 /// PATCH of an object or of its status.

@@ -1,0 +1,132 @@
+//! POST: a name, the server's part of `metadata`, the kind's hook, and one attempt at the store.
+
+use axum::body::Body;
+use http::{Response, StatusCode};
+use windlass_api::field;
+use windlass_api::validation::meta as meta_rules;
+use windlass_store::{Error, Key};
+
+use crate::body::{check_place, decode, typed_meta};
+use crate::hooks::Context;
+use crate::object::Object;
+use crate::request::{Query, Target};
+use crate::resources::{self, Resource};
+use crate::status::{Result, Status};
+use crate::write::Written;
+use crate::{Shared, answer, environment};
+
+/// upstream: how many generated names are tried.
+const GENERATE_TRIES: usize = 8;
+
+/// POST to a collection.
+pub(crate) fn create(shared: &Shared, target: &Target, query: &Query, body: &[u8]) -> Result<Response<Body>> {
+    let object = decode(target.resource, body)?;
+    let written = create_object(shared, target, object, query.dry_run()?)?;
+    Ok(answer::object(StatusCode::CREATED, written.bytes, &written.warnings))
+}
+
+/// Stores a new object.
+pub(crate) fn create_object(
+    shared: &Shared,
+    target: &Target,
+    mut object: Object,
+    is_dry_run: bool,
+) -> Result<Written> {
+    let resource = target.resource;
+    check_place(&mut object, target)?;
+    if resource.namespaced {
+        check_namespace(shared, target, &object)?;
+    }
+    if !matches!(object.meta_text("resourceVersion"), "" | "0") {
+        return Err(Status::version_on_create());
+    }
+    let base =
+        if object.name().is_empty() { object.meta_text("generateName").to_owned() } else { String::new() };
+    let tries = if base.is_empty() { 1 } else { GENERATE_TRIES };
+    for _ in 0..tries {
+        let mut candidate = object.clone();
+        if !base.is_empty() {
+            candidate.set_meta("name", environment::generated_name(&base, shared.config.entropy.next()));
+        }
+        match create_named(shared, resource, candidate, is_dry_run)? {
+            Ok(written) => return Ok(written),
+            Err(existing) if base.is_empty() => return Err(Status::already_exists(resource, &existing)),
+            Err(_) => {}
+        }
+    }
+    Err(Status::no_unique_name(resource, &base))
+}
+
+/// The inner error is the name that is taken.
+fn create_named(
+    shared: &Shared,
+    resource: &'static Resource,
+    mut object: Object,
+    is_dry_run: bool,
+) -> Result<std::result::Result<Written, String>> {
+    let now = shared.now_text();
+    for field in
+        ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "resourceVersion"]
+    {
+        object.remove_meta(field);
+    }
+    object.set_meta("uid", environment::uid(shared.config.entropy.next()));
+    object.set_meta("creationTimestamp", now.as_str());
+    if resource.has_generation {
+        object.set_meta("generation", 1);
+    } else {
+        object.remove_meta("generation");
+    }
+    let context = Context { gates: &shared.config.gates, now: &now };
+    let warnings = (resource.hooks.create)(&mut object, context)?;
+    if !resource.hooks.is_complete {
+        check_meta(resource, &object)?;
+    }
+    let key = Key::new(resource.plural, object.namespace(), object.name());
+    let draft = object.draft(resource);
+    if is_dry_run {
+        if shared.store.get(&key).is_some() {
+            return Ok(Err(object.name().to_owned()));
+        }
+        return Ok(Ok(Written { bytes: draft.unstamped(), revision: 0, warnings }));
+    }
+    match shared.store.create(key, object.attributes(resource, None), |revision| draft.stamp(revision)) {
+        Ok(record) => Ok(Ok(Written { bytes: record.bytes.clone(), revision: record.revision, warnings })),
+        Err(Error::Exists(_)) => Ok(Err(object.name().to_owned())),
+        Err(error) => Err(Status::internal(&error.to_string())),
+    }
+}
+
+/// The rules of `metadata` that hold for every kind.
+fn check_meta(resource: &Resource, object: &Object) -> Result<()> {
+    let meta = typed_meta(resource, object)?;
+    let path = field::Path::new("metadata");
+    let errors = if resource.namespaced {
+        meta_rules::validate_object_meta(&meta, &path, meta_rules::dns1123_subdomain)
+    } else {
+        let rule = if resource.plural == "namespaces" {
+            meta_rules::dns1123_label
+        } else {
+            meta_rules::dns1123_subdomain
+        };
+        meta_rules::validate_cluster_object_meta(&meta, &path, rule)
+    };
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(Status::invalid(resource.group, resource.kind, object.name(), &errors))
+    }
+}
+
+/// upstream: admission plugin NamespaceLifecycle.
+fn check_namespace(shared: &Shared, target: &Target, object: &Object) -> Result<()> {
+    let namespaces = resources::core("namespaces");
+    let key = Key::new(namespaces.plural, "", &target.namespace);
+    let record = shared.store.get(&key).ok_or_else(|| Status::not_found(namespaces, &target.namespace))?;
+    match record.attributes.field("status.phase") {
+        Some("Terminating") => {
+            Err(Status::namespace_terminating(target.resource, object.name(), &target.namespace))
+        }
+        _ => Ok(()),
+    }
+}
