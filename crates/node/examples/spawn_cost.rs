@@ -1,4 +1,5 @@
-//! What one process costs in the host runtime, beside a plain fork and exec: `cargo run --release --example spawn_cost`.
+//! What one process costs in the host runtime, beside a plain fork and exec: `cargo run --release --example
+//! spawn_cost`.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! The node agent: registers this node, watches the pods that are bound to it, and gives each a task of its own.
+//! The node agent: registers this node, watches the pods that are bound to it, and gives each a task of its
+//! own.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -18,7 +19,8 @@ use crate::pod::{self, Update};
 use crate::register;
 use crate::runtimes::host;
 
-/// How long a shutdown waits beyond its grace for the last writes, before it lets the keeper kill what is left.
+/// How long a shutdown waits beyond its grace for the last writes, before it lets the keeper kill what is
+/// left.
 const SHUTDOWN_SLACK: Duration = Duration::from_secs(10);
 
 /// What a node offers.
@@ -143,7 +145,8 @@ impl Agent {
         &self.logs
     }
 
-    /// Ends all pods as a node that shuts down does: SIGTERM, at most `grace`, SIGKILL, then phase Failed. Starts no more.
+    /// Ends all pods as a node that shuts down does: SIGTERM, at most `grace`, SIGKILL, then phase Failed.
+    /// Starts no more.
     pub async fn shutdown(mut self, grace: Duration) {
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(grace);

@@ -1,4 +1,5 @@
-//! What is known about the containers of one pod: what they should do (`Plan`) and what they have done (`Record`).
+//! What is known about the containers of one pod: what they should do (`Plan`) and what they have done
+//! (`Record`).
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, ContainerState, ContainerStatus, PodSpec};
@@ -15,7 +16,8 @@ pub const UNKNOWN_EXIT_CODE: i32 = 137;
 pub enum Kind {
     /// Runs to its end before the next one starts.
     Init,
-    /// An init container with `restartPolicy: Always`: started in order, kept until the main containers are done.
+    /// An init container with `restartPolicy: Always`: started in order, kept until the main containers are
+    /// done.
     Sidecar,
     /// One of `spec.containers`.
     Main,
@@ -103,7 +105,8 @@ impl Plan {
         Self { name: container.name.clone(), kind, policy, rules: rules.collect() }
     }
 
-    /// Whether the container is started again after it ended with `exit_code` in a pod that is not being ended.
+    /// Whether the container is started again after it ended with `exit_code` in a pod that is not being
+    /// ended.
     pub fn restarts(&self, exit_code: i32) -> bool {
         let by_rule = self.rules.iter().any(|rule| rule.codes.contains(&exit_code) == rule.is_in);
         by_rule || self.policy.restarts(exit_code)
@@ -202,7 +205,8 @@ impl Default for Record {
 }
 
 impl Record {
-    /// What an agent that has just started makes of a status that its predecessor wrote: nothing of it runs any more.
+    /// What an agent that has just started makes of a status that its predecessor wrote: nothing of it runs
+    /// any more.
     pub fn inherited(status: &ContainerStatus, now: Timestamp) -> Self {
         let last = status.last_state.as_ref().and_then(end_of);
         let record = Self {

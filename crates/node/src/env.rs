@@ -232,7 +232,8 @@ fn field_value(pod: &Pod, path: &str, facts: &Facts<'_>) -> Result<String, Error
     }
 }
 
-/// A request or limit of a container, divided and rounded up; a limit that is not set is the node's allocatable.
+/// A request or limit of a container, divided and rounded up; a limit that is not set is the node's
+/// allocatable.
 fn resource_value(
     pod: &Pod,
     container: &Container,
@@ -281,7 +282,8 @@ pub fn command_line(container: &Container, environment: &[(String, String)]) -> 
     words.map(|word| expand(word, &variables)).collect()
 }
 
-/// Replaces `$(NAME)` by the value of a variable that is defined; `$$` stands for one `$`; all else stays as it is.
+/// Replaces `$(NAME)` by the value of a variable that is defined; `$$` stands for one `$`; all else stays as
+/// it is.
 pub fn expand(text: &str, variables: &BTreeMap<String, String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -9,8 +9,8 @@
 //!                       └► pods/status
 //! ```
 //!
-//! Read `lifecycle` for the order of a pod's life, `phase` for how it ends, `runtimes::keeper` for how nothing is left
-//! behind.
+//! Read `lifecycle` for the order of a pod's life, `phase` for how it ends, `runtimes::keeper` for how
+//! nothing is left behind.
 
 pub mod backoff;
 pub mod container;

@@ -15,7 +15,8 @@ use jiff::Timestamp;
 use crate::backoff::{Limits, add, go_text};
 use crate::container::{End, Kind, Plan, Record, State, Waiting};
 
-/// The least time between SIGTERM and SIGKILL, whatever the grace period (upstream: minimumGracePeriodInSeconds).
+/// The least time between SIGTERM and SIGKILL, whatever the grace period (upstream:
+/// minimumGracePeriodInSeconds).
 pub const GRACE_MIN: Duration = Duration::from_secs(2);
 
 /// Why a pod is being ended.
@@ -133,7 +134,10 @@ fn next_of_running(pod: &Pod<'_>, now: Timestamp) -> Step {
 
 /// Whether no main container runs or will be started.
 fn is_done(pod: &Pod<'_>) -> bool {
-    let ended_for_good = |plan: &Plan, record: &Record| matches!(&record.state, State::Terminated(end) if !plan.restarts(end.exit_code));
+    let ended_for_good = |plan: &Plan, record: &Record| match &record.state {
+        State::Terminated(end) => !plan.restarts(end.exit_code),
+        State::Waiting(_) | State::Starting | State::Running { .. } => false,
+    };
     let mut containers = pod.plans.iter().zip(pod.records);
     let is_init_lost = containers.clone().any(|(plan, record)| {
         plan.kind == Kind::Init
@@ -243,8 +247,8 @@ pub fn held(record: &mut Record, waiting: Waiting) {
 /// Gives every container of a pod that is over its last state (upstream: TerminatePod).
 ///
 /// A container that waited for a restart shows its last end. One that should have run and never did is
-/// reported as not found: all main containers once the init containers were done, else the init containers up to the
-/// last that was started.
+/// reported as not found: all main containers once the init containers were done, else the init containers up
+/// to the last that was started.
 pub fn conclude(plans: &[Plan], records: &mut [Record], now: Timestamp) {
     for record in records.iter_mut() {
         if matches!(record.state, State::Waiting(_))

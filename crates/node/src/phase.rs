@@ -67,7 +67,8 @@ pub fn of(plans: &[Plan], records: &[Record], is_over: bool) -> Phase {
         }
     }
     let phase = decide(&tally, is_over);
-    // Upstream's TerminatePod: what is over and neither failed nor succeeded has failed, also if it never started.
+    // Upstream's TerminatePod: what is over and neither failed nor succeeded has failed, also if it never
+    // started.
     if is_over && !phase.is_terminal() { Phase::Failed } else { phase }
 }
 

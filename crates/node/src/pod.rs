@@ -20,8 +20,8 @@ use crate::runtimes::{Exit, StartError};
 use crate::writes::{self, Outcome};
 use crate::{logs, prepare, status};
 
-/// How long a change waits for the next one before it is written. A pod that is done sooner costs one write instead
-/// of two; a human does not see the difference.
+/// How long a change waits for the next one before it is written. A pod that is done sooner costs one write
+/// instead of two; a human does not see the difference.
 const SETTLE: Duration = Duration::from_millis(5);
 /// When to ask again for a start that met a dead keeper.
 const KEEPER_RETRY: Duration = Duration::from_secs(1);
@@ -257,7 +257,8 @@ impl Work {
                 let limits = &self.context.config.crash_backoff;
                 lifecycle::started(&mut self.records[place], Timestamp::now(), limits);
                 let events = self.events.clone();
-                // The task outlives its processes, so that somebody listens; a send after that has no reader to miss it.
+                // The task outlives its processes, so that somebody listens; a send after that has no reader
+                // to miss it.
                 let sink = move |event| drop(events.send((place, event)));
                 self.processes[place] = Some(self.context.host.run(process, sink));
             }

@@ -12,7 +12,8 @@ use crate::pod::Context;
 use crate::runtimes::Process;
 use crate::runtimes::keeper::MARKER;
 
-/// When a container whose configuration was missing is tried again (upstream: the next sync of the pod after an error).
+/// When a container whose configuration was missing is tried again (upstream: the next sync of the pod after
+/// an error).
 const CONFIG_RETRY: Duration = Duration::from_secs(10);
 /// How long the API server has to answer for a ConfigMap or Secret.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);

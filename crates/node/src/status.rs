@@ -226,7 +226,8 @@ fn readiness(view: &View<'_>, type_: &'static str) -> Claim {
     Claim::fails(type_, "ContainersNotReady", Some(message))
 }
 
-/// `Guaranteed` when every container has equal requests and limits of cpu and memory, `BestEffort` when none has any.
+/// `Guaranteed` when every container has equal requests and limits of cpu and memory, `BestEffort` when none
+/// has any.
 pub fn qos_class(spec: &PodSpec) -> &'static str {
     let containers = || spec.init_containers.iter().flatten().chain(&spec.containers);
     let amount = |container: &Container, is_limit: bool, resource: &str| {
@@ -272,7 +273,8 @@ const OWN_FIELDS: [&str; 12] = [
     "containerStatuses",
 ];
 
-/// The strategic merge patch from the status that the API has to the one it should have; `None` if nothing differs.
+/// The strategic merge patch from the status that the API has to the one it should have; `None` if nothing
+/// differs.
 pub fn patch(uid: &str, known: &PodStatus, wanted: &PodStatus) -> Option<Value> {
     let (known_fields, wanted_fields) = (fields(known), fields(wanted));
     let mut status = Map::new();

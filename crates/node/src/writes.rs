@@ -1,4 +1,5 @@
-//! The two writes of a node agent to a pod: its status, and the last delete. Which errors are worth another try.
+//! The two writes of a node agent to a pod: its status, and the last delete. Which errors are worth another
+//! try.
 
 use std::time::Duration;
 

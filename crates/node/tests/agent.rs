@@ -62,8 +62,8 @@ impl Fixture {
         self.pods.create(&PostParams::default(), &pod).await.expect("the pod is valid")
     }
 
-    /// Watches a pod until `is_it` holds, and deletes it once the watch is open if asked to. Returns the phases on the
-    /// way, and the pod, or `None` when it was gone.
+    /// Watches a pod until `is_it` holds, and deletes it once the watch is open if asked to. Returns the
+    /// phases on the way, and the pod, or `None` when it was gone.
     async fn watch(
         &self,
         name: &str,

@@ -1,4 +1,5 @@
-//! How many pods a second the scheduler binds in one process with the API server: `cargo run --release --example bind_rate`.
+//! How many pods a second the scheduler binds in one process with the API server: `cargo run --release
+//! --example bind_rate`.
 
 use std::time::Instant;
 

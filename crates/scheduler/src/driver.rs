@@ -1,7 +1,9 @@
-//! The scheduler's loop: watches pods and nodes, keeps what each node holds, and binds pods in the order of the queue.
+//! The scheduler's loop: watches pods and nodes, keeps what each node holds, and binds pods in the order of
+//! the queue.
 //!
-//! A pod counts on its node from the moment it is chosen, before the API server has answered: the next choice sees it.
-//! Nothing is polled: the queue moves when a pod comes or goes, a node changes, or a bind is answered.
+//! A pod counts on its node from the moment it is chosen, before the API server has answered: the next choice
+//! sees it. Nothing is polled: the queue moves when a pod comes or goes, a node changes, or a bind is
+//! answered.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;

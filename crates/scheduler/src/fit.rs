@@ -59,7 +59,8 @@ fn add(to: &mut Amounts, more: &Amounts) {
     }
 }
 
-/// The requests of a pod: what its containers hold at most at any time, or what the pod itself says, and its overhead.
+/// The requests of a pod: what its containers hold at most at any time, or what the pod itself says, and its
+/// overhead.
 pub fn requests(spec: &PodSpec) -> Amounts {
     let of_containers = aggregate(spec, |resources| resources.requests.as_ref());
     let whole = |(name, quantity): (String, Quantity)| {
@@ -142,7 +143,8 @@ impl Misfit {
     }
 }
 
-/// `None` when the pod fits; else what the first filter that rejects the node says. The order of filters is upstream's.
+/// `None` when the pod fits; else what the first filter that rejects the node says. The order of filters is
+/// upstream's.
 pub fn misfit(demand: &Demand, node: &NodeFacts, usage: &Usage) -> Option<Misfit> {
     if node.is_unschedulable && !tolerates(&demand.tolerations, UNSCHEDULABLE_TAINT, "", "NoSchedule") {
         return Some(Misfit::for_good("node(s) were unschedulable"));

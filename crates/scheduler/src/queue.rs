@@ -1,7 +1,8 @@
 //! Pods that wait for a node, grouped so that a pod that does not fit costs nothing until something changes.
 //!
-//! Pods with equal demands fit on the same nodes. So only the first pod of each group is tried, and when it does not fit,
-//! the whole group rests until capacity appears. Ten thousand equal pods in front of a full node cost one try a change.
+//! Pods with equal demands fit on the same nodes. So only the first pod of each group is tried, and when it
+//! does not fit, the whole group rests until capacity appears. Ten thousand equal pods in front of a full
+//! node cost one try a change.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -58,8 +59,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Puts a pod into the queue, or brings it up to date. Returns it if it has to be told why pods like it are not
-    /// taken now.
+    /// Puts a pod into the queue, or brings it up to date. Returns it if it has to be told why pods like it
+    /// are not taken now.
     pub fn put(&mut self, pod: &Pod) -> Option<Waiting> {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let mut waiting = waiting(pod, uid, self.seen + 1);
@@ -108,8 +109,8 @@ impl Queue {
         self.groups.get(key)?.pods.get(turn)
     }
 
-    /// The first pod does not fit: it and its like rest until [`Queue::wake`]. Returns those that were not told so yet,
-    /// and the first one if it was told something else.
+    /// The first pod does not fit: it and its like rest until [`Queue::wake`]. Returns those that were not
+    /// told so yet, and the first one if it was told something else.
     pub fn block_first(&mut self, message: &str) -> Vec<Waiting> {
         let Some((turn, key)) = self.heads.pop_first() else { return Vec::new() };
         let Some(group) = self.groups.get_mut(&key) else { return Vec::new() };

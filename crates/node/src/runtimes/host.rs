@@ -1,4 +1,5 @@
-//! `image: host`: containers are processes of this machine, each in a session of its own, run by the agent's keeper.
+//! `image: host`: containers are processes of this machine, each in a session of its own, run by the agent's
+//! keeper.
 //!
 //! This is the agent's side of the socket; `keeper` has the other one and the design. Who uses it must see to
 //! it that the hidden command of [`Command::default`] ends in [`super::keeper::main`].
@@ -119,7 +120,8 @@ impl Host {
         Ok(Self { shared })
     }
 
-    /// Starts a process. `sink` hears [`Event::Started`] or [`Event::Failed`], and after a start how it ended.
+    /// Starts a process. `sink` hears [`Event::Started`] or [`Event::Failed`], and after a start how it
+    /// ended.
     pub fn run(&self, process: Process, sink: impl Fn(Event) + Send + 'static) -> Id {
         let id = self.shared.next.fetch_add(1, Ordering::Relaxed);
         match self.shared.link.lock().as_mut() {

@@ -1,4 +1,5 @@
-//! The keeper: a small process of its own that starts, watches and in the end kills everything the agent runs.
+//! The keeper: a small process of its own that starts, watches and in the end kills everything the agent
+//! runs.
 //!
 //! ```text
 //!   agent ──socket──► keeper (own session, child subreaper, one thread)
@@ -9,15 +10,17 @@
 //!
 //! One keeper serves one agent. It exists for three reasons:
 //!
-//! * **Nothing is left behind.** When the agent dies, however it dies, the kernel closes its end of the socket. The
-//!   keeper reads the end of the stream and kills all its descendants; it is a child subreaper, so a process that
-//!   forked twice and made its own session is a descendant still. Needs no root and no cgroup. Should the keeper be the one
-//!   that is killed, the containers get SIGKILL from the kernel (the keeper's only thread forked them and lives as long as it).
-//! * **An end is an end.** A container has ended when its main process has, and then the rest of it is killed, as the end
-//!   of PID 1 does in a container. Members are known by their session or, if they made their own, by `MARKER` in
-//!   their environment. Only when none is left the agent hears of the exit. Who clears the
-//!   environment and makes a session lives on until the keeper ends.
-//! * **It is cheap.** A fork copies the page tables of this process, not those of an agent with a gigabyte of pods.
+//! * **Nothing is left behind.** When the agent dies, however it dies, the kernel closes its end of the
+//!   socket. The keeper reads the end of the stream and kills all its descendants; it is a child subreaper,
+//!   so a process that forked twice and made its own session is a descendant still. Needs no root and no
+//!   cgroup. Should the keeper be the one that is killed, the containers get SIGKILL from the kernel (the
+//!   keeper's only thread forked them and lives as long as it).
+//! * **An end is an end.** A container has ended when its main process has, and then the rest of it is
+//!   killed, as the end of PID 1 does in a container. Members are known by their session or, if they made
+//!   their own, by `MARKER` in their environment. Only when none is left the agent hears of the exit. Who
+//!   clears the environment and makes a session lives on until the keeper ends.
+//! * **It is cheap.** A fork copies the page tables of this process, not those of an agent with a gigabyte of
+//!   pods.
 //!
 //! Process ids cannot be confused: the keeper alone reaps, so a pid it knows is not reused under it.
 
@@ -225,7 +228,8 @@ fn spawn(process: &Process) -> Result<i32, StartError> {
     command.current_dir(&process.cwd).stdin(Stdio::null());
     command.stdout(log.try_clone().map_err(log_error)?).stderr(log);
     let keeper = rustix::process::getpid();
-    // SAFETY: the closure makes three system calls, allocates nothing and takes no lock, as code between fork and exec must.
+    // SAFETY: the closure makes three system calls, allocates nothing and takes no lock, as code between fork
+    // and exec must.
     unsafe {
         command.pre_exec(move || {
             rustix::process::setsid()?;

@@ -7,8 +7,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// The longest frame that is read. Linux allows 2 MiB of arguments and environment by default (a quarter of the stack
-/// limit), JSON escapes can make it longer; beyond this a peer is broken.
+/// The longest frame that is read. Linux allows 2 MiB of arguments and environment by default (a quarter of
+/// the stack limit), JSON escapes can make it longer; beyond this a peer is broken.
 const FRAME_BYTES_MAX: usize = 32 << 20;
 
 /// One process to run: a container's command with nothing left to expand.
