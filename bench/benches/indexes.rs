@@ -18,7 +18,8 @@ fn main() {
         bencher.iter_custom(|rounds| {
             let start = Instant::now();
             for _ in 0..rounds {
-                let set = IndexSet::parse_strict(black_box(&text), 2 * INDEXES).expect("the text is well-formed");
+                let set =
+                    IndexSet::parse_strict(black_box(&text), 2 * INDEXES).expect("the text is well-formed");
                 black_box(set.to_string());
             }
             let spent = start.elapsed();

@@ -87,18 +87,18 @@ impl World {
         self.pods.keys().cloned().collect()
     }
 
-    /// One pod event, as facts: what the watch brings.
-    pub fn event(&mut self, name: &str, status: PodStatus) -> PodFacts {
+    /// One pod event: the pod as the watch brings it, freshly decoded.
+    pub fn event(&mut self, name: &str, status: PodStatus) -> Pod {
         self.revision += 1;
         let pod = self.pods.get_mut(name).expect("the pod exists");
         pod.metadata.resource_version = Some(self.revision.to_string());
         pod.status = Some(status);
-        PodFacts::from_pod(pod, self.view.job())
+        pod.clone()
     }
 
     /// Takes an event in and decides: what is measured.
-    pub fn react(&mut self, event: PodFacts) -> usize {
-        self.view.observe_pod(event);
+    pub fn react(&mut self, event: &Pod) -> usize {
+        self.view.observe_pod(PodFacts::from_pod(event, self.view.job()));
         decide(&self.view.observation(self.now, &self.settings)).stage.len()
     }
 
@@ -120,7 +120,7 @@ impl World {
 
     fn set_status(&mut self, name: &str, status: PodStatus) {
         let event = self.event(name, status);
-        self.view.observe_pod(event);
+        self.view.observe_pod(PodFacts::from_pod(&event, self.view.job()));
     }
 
     fn perform(&mut self, action: &Action) -> Outcome {
@@ -134,9 +134,11 @@ impl World {
                 Outcome::Pod(Box::new(PodFacts::from_pod(stored, self.view.job())))
             }
             Action::WriteStatus(_) => Outcome::Written(self.revision.to_string()),
-            Action::Adopt(_) | Action::Disown(_) | Action::Delete(_) | Action::Remove(..) | Action::Emit(_) => {
-                Outcome::Done
-            }
+            Action::Adopt(_)
+            | Action::Disown(_)
+            | Action::Delete(_)
+            | Action::Remove(..)
+            | Action::Emit(_) => Outcome::Done,
         }
     }
 

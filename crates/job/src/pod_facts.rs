@@ -283,3 +283,13 @@ fn latest_stop<'a>(statuses: impl Iterator<Item = &'a ContainerStatus>) -> Optio
         statuses.map(|c| Some(c.state.as_ref()?.terminated.as_ref()?.finished_at.as_ref()?.0)).collect();
     stops?.into_iter().max()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_facts_of_a_pod_take_at_most_200_bytes() {
+        assert!(size_of::<PodFacts>() <= 200, "{} bytes", size_of::<PodFacts>());
+    }
+}

@@ -152,7 +152,9 @@ impl Roster {
             None => self.enter(facts),
             Some(slot) if self.slots.at(slot).facts.revision > facts.revision => {}
             Some(slot) => self.change(slot, |entry| {
-                entry.facts = facts;
+                // A pod keeps its name: so does the entry, instead of going through memory to free it.
+                let name = std::mem::take(&mut entry.facts.name);
+                entry.facts = PodFacts { name, ..facts };
                 // An event from before our release must not bring the finalizer back: the pod would count twice.
                 entry.is_accounted &= entry.facts.claim == Claim::Ours;
                 entry.facts.has_finalizer &= !entry.is_accounted;
@@ -414,8 +416,11 @@ impl Roster {
     }
 
     fn note_attempt(&mut self, pod: &PodFacts) {
-        if let (None, Some(attempt)) = (pod.index, pod.attempt) {
-            self.attempts.insert(attempt);
+        match (pod.index, pod.attempt) {
+            (None, Some(attempt)) => _ = self.attempts.insert(attempt),
+            // It is not found at its index, and still has the name.
+            (Some(index), Some(attempt)) if pod.claim != Claim::Ours => self.spend(index, attempt),
+            (_, _) => {}
         }
         if pod.phase == Phase::Succeeded && pod.claim == Claim::Ours {
             self.last_success = self.last_success.max(Some(pod.finished_at));
