@@ -164,7 +164,12 @@ fn a_suspended_job_that_fails_says_so_at_once_and_ends_when_it_is_resumed() {
     );
     assert_eq!(bench.decide().wake, Wake::Settled);
     bench.advance(60).edit(|job| job.suspended(false));
-    assert_eq!(bench.writes(), ["status startTime=60 +Failed(BackoffLimitExceeded) !BackoffLimitExceeded"]);
+    assert_eq!(
+        bench.writes(),
+        [
+            "status startTime=60 -Suspended(JobResumed) +Failed(BackoffLimitExceeded) !BackoffLimitExceeded !Resumed"
+        ]
+    );
 }
 
 // 7
