@@ -43,6 +43,7 @@ pub(crate) fn create_object(
     let base =
         if object.name().is_empty() { object.meta_text("generateName").to_owned() } else { String::new() };
     let tries = if base.is_empty() { 1 } else { GENERATE_TRIES };
+    let mut taken = base.clone();
     for _ in 0..tries {
         let mut candidate = object.clone();
         if !base.is_empty() {
@@ -51,10 +52,10 @@ pub(crate) fn create_object(
         match create_named(shared, resource, candidate, is_dry_run)? {
             Ok(written) => return Ok(written),
             Err(existing) if base.is_empty() => return Err(Status::already_exists(resource, &existing)),
-            Err(_) => {}
+            Err(existing) => taken = existing,
         }
     }
-    Err(Status::no_unique_name(resource, &base))
+    Err(Status::no_unique_name(resource, &taken))
 }
 
 /// The inner error is the name that is taken.

@@ -25,6 +25,9 @@ pub(crate) fn edit<T: DeserializeOwned + Serialize>(
     change(&mut view);
     let after = to_value(&view);
     if let (Value::Object(before), Value::Object(after)) = (before, after) {
+        if let Some(spec) = before.get("spec") {
+            write_quantities(object.get_mut("spec"), spec);
+        }
         merge_object(object, &before, after);
     }
     Ok(view)
@@ -32,6 +35,22 @@ pub(crate) fn edit<T: DeserializeOwned + Serialize>(
 
 fn to_value<T: Serialize>(view: &T) -> Value {
     serde_json::to_value(view).expect("an API type is always JSON")
+}
+
+/// A quantity may be given as a number, and is always shown as text.
+fn write_quantities(raw: &mut Value, view: &Value) {
+    match (raw, view) {
+        (Value::Object(raw), Value::Object(view)) => {
+            for (field, raw) in raw {
+                view.get(field).into_iter().for_each(|view| write_quantities(raw, view));
+            }
+        }
+        (Value::Array(raw), Value::Array(view)) if raw.len() == view.len() => {
+            raw.iter_mut().zip(view).for_each(|(raw, view)| write_quantities(raw, view));
+        }
+        (raw @ Value::Number(_), Value::String(_)) => *raw = view.clone(),
+        _ => {}
+    }
 }
 
 fn merge_object(object: &mut Object, before: &Map<String, Value>, after: Map<String, Value>) {

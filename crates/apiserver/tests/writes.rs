@@ -338,6 +338,40 @@ async fn a_pod_is_defaulted_validated_and_changed_only_where_it_may_be() {
 }
 
 #[tokio::test]
+async fn a_quantity_given_as_a_number_is_shown_as_text_and_decides_the_class() {
+    let cluster = cluster();
+    let mut body = pod("a");
+    body["spec"]["containers"][0]["resources"] =
+        json!({"limits": {"cpu": 1, "memory": "1Gi"}, "claimsOfTomorrow": 1});
+    let made = cluster.post(PODS, body).await.body;
+    let amounts = json!({"cpu": "1", "memory": "1Gi"});
+    assert_eq!(
+        made["spec"]["containers"][0]["resources"],
+        json!({"limits": amounts, "requests": amounts, "claimsOfTomorrow": 1})
+    );
+    assert_eq!(made["status"]["qosClass"], "Guaranteed");
+}
+
+#[tokio::test]
+async fn a_name_that_cannot_be_made_unique_is_refused_with_a_time_to_come_back() {
+    struct Always;
+    impl windlass_apiserver::Entropy for Always {
+        fn next(&self) -> u128 {
+            0
+        }
+    }
+    let config = windlass_apiserver::Config { entropy: std::sync::Arc::new(Always), ..Default::default() };
+    let cluster = common::Cluster { server: windlass_apiserver::Server::new(config), clock: cluster().clock };
+    let body = json!({"metadata": {"generateName": "c-"}});
+    assert_eq!(cluster.post(CONFIGMAPS, body.clone()).await.code, 201);
+    let text = "configmaps \"c-bbbbb\" already exists, the server was not able to generate a unique name for the object";
+    let details = json!({"name": "c-bbbbb", "kind": "configmaps", "retryAfterSeconds": 1});
+    refusal(&cluster.post(CONFIGMAPS, body.clone()).await, &failure(409, "AlreadyExists", text, details));
+    let response = cluster.raw(Method::POST, CONFIGMAPS, "application/json", body.to_string()).await;
+    assert_eq!(response.headers().get("retry-after").map(|value| value.as_bytes()), Some(b"1".as_slice()));
+}
+
+#[tokio::test]
 async fn a_job_is_defaulted_and_gets_its_selector_and_labels() {
     let cluster = cluster();
     let made = cluster.post(JOBS, job("j")).await;
