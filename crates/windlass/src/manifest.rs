@@ -148,10 +148,10 @@ impl Reading {
         };
         let errors = decode::check(kind, &json);
         let object = Object { kind, json, node, document };
-        for error in &errors {
-            let problem = object.problem(&error.path, &error.text);
-            self.reject(problem, HINT_FIELDS);
-        }
+        let mut problems: Vec<Problem> =
+            errors.iter().map(|error| object.problem(&error.path, &error.text)).collect();
+        problems.sort_by_key(|problem| problem.position);
+        problems.into_iter().for_each(|problem| self.reject(problem, HINT_FIELDS));
         if errors.is_empty() {
             self.objects.push(placed(object));
         }
@@ -214,11 +214,11 @@ mod tests {
         let names = |text: &str| -> Vec<String> {
             read("f", text).expect("reads").iter().map(Object::label).collect()
         };
-        let config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, namespace: n}\ndata: {a: b}\n";
-        assert_eq!(names(&format!("---\n# nothing\n---\n{config}---\n{JOB}")), ["n/configmap/c", "job/x"]);
+        let config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, namespace: lab}\ndata: {a: b}\n";
+        assert_eq!(names(&format!("---\n# nothing\n---\n{config}---\n{JOB}")), ["lab/configmap/c", "job/x"]);
         let item = |text: &str| format!("- {}\n", text.trim_end().replace('\n', "\n  "));
         let list = format!("apiVersion: v1\nkind: List\nitems:\n{}{}", item(JOB), item(config));
-        assert_eq!(names(&list), ["job/x", "n/configmap/c"]);
+        assert_eq!(names(&list), ["job/x", "lab/configmap/c"]);
         let json = "{\"apiVersion\": \"batch/v1\", \"kind\": \"Job\",\n\t\"metadata\": {\"name\": \"\\ud83d\\ude00\"}}\n{\"apiVersion\": \"scheduling.k8s.io/v1\", \"kind\": \"PriorityClass\", \"metadata\": {\"name\": \"p\"}, \"value\": 1}";
         assert_eq!(names(json), ["job/😀", "priorityclass/p"]);
     }
@@ -299,7 +299,7 @@ mod tests {
         let object = &read("f", &text).expect("reads")[0];
         let place = |path: &str| object.problem(path, "").position.map(|p| (p.line, p.column));
         assert_eq!(place("metadata.labels[a.b/c]"), Some((7, 5)));
-        assert_eq!(place("spec.template.spec.containers[1].image"), Some((13, 9)));
+        assert_eq!(place("spec.template.spec.containers[1].image"), Some((14, 9)));
         assert_eq!(place("spec.template.spec.containers[0].image"), Some((12, 9)), "the item that lacks it");
         assert_eq!(place("spec.parallelism"), Some((8, 1)), "the map that lacks it");
         assert_eq!(place("status"), Some((2, 1)));

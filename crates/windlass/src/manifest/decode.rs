@@ -136,37 +136,68 @@ fn is_within(path: &str, field: &str) -> bool {
     path.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
+/// So many values of another type are told of at once.
+const TYPE_ERRORS_MAX: usize = 20;
+
 fn strictly<T: DeserializeOwned>(object: &Value, is_extension: fn(&str) -> bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let mut track = serde_path_to_error::Track::new();
-    let tracked = serde_path_to_error::Deserializer::new(object, &mut track);
-    let read: Result<T, _> = serde_ignored::deserialize(tracked, |ignored| {
-        let path = ignored_path(&ignored);
-        // Go's decoder knows nothing that it could call unknown in a null.
-        if !is_extension(&path) {
-            errors.push(FieldError { text: format!("unknown field {path:?}"), path });
-        }
-    });
-    if let Err(error) = read {
-        let path = track.path().to_string();
+    let mut object = object.clone();
+    // Decoding stops at the first value of another type: it is told of and taken out, until the rest can be read.
+    loop {
+        let mut unknown = Vec::new();
+        let mut track = serde_path_to_error::Track::new();
+        let tracked = serde_path_to_error::Deserializer::new(&object, &mut track);
+        let read: Result<T, _> =
+            serde_ignored::deserialize(tracked, |ignored| unknown.push(path_of(&ignored)));
+        let Err(error) = read else {
+            let unknown = unknown.into_iter().filter(|path| !is_extension(path));
+            errors.extend(unknown.map(|path| FieldError { text: format!("unknown field {path:?}"), path }));
+            return errors;
+        };
+        let path = track.path();
+        let is_out = take_out(&mut object, &path);
+        let path = path.to_string();
         let text = if path == "." { error.to_string() } else { format!("{path}: {error}") };
         errors.push(FieldError { path, text });
+        if !is_out || errors.len() == TYPE_ERRORS_MAX {
+            return errors;
+        }
     }
-    errors
+}
+
+/// Makes the value at the path null, or the list that it is an item of: items can't be null. False if there is none, or it
+/// is null already.
+fn take_out(object: &mut Value, path: &serde_path_to_error::Path) -> bool {
+    use serde_path_to_error::Segment;
+    let segments: Vec<&Segment> = path.iter().collect();
+    let is_item = matches!(segments.last(), Some(Segment::Seq { .. }));
+    let mut value = object;
+    for segment in &segments[..segments.len() - usize::from(is_item)] {
+        let next = match segment {
+            Segment::Seq { index } => value.get_mut(*index),
+            Segment::Map { key } => value.get_mut(key),
+            Segment::Enum { .. } | Segment::Unknown => None,
+        };
+        match next {
+            Some(next) => value = next,
+            None => return false,
+        }
+    }
+    !value.take().is_null()
 }
 
 /// The path as Kubernetes writes it.
-fn ignored_path(path: &serde_ignored::Path<'_>) -> String {
+fn path_of(path: &serde_ignored::Path<'_>) -> String {
     use serde_ignored::Path;
     match path {
         Path::Root => String::new(),
-        Path::Seq { parent, index } => format!("{}[{index}]", ignored_path(parent)),
-        Path::Map { parent, key } => match ignored_path(parent) {
+        Path::Seq { parent, index } => format!("{}[{index}]", path_of(parent)),
+        Path::Map { parent, key } => match path_of(parent) {
             parent if parent.is_empty() => key.clone(),
             parent => format!("{parent}.{key}"),
         },
         Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => {
-            ignored_path(parent)
+            path_of(parent)
         }
     }
 }
@@ -192,6 +223,21 @@ mod tests {
                 "unknown field \"metadata.nmae\"",
                 "unknown field \"spec.template.spec.containers[0].comand\"",
                 "unknown field \"spec.template.spec.containers[1].env[0].valu\"",
+            ]
+        );
+    }
+
+    #[test]
+    fn every_value_of_another_type_is_named_and_unknown_fields_too() {
+        let job = json!({"spec": {"completions": "5", "foo": 1, "parallelism": "3", "template": []}});
+        let texts: Vec<String> = check(Kind::Job, &job).into_iter().map(|error| error.text).collect();
+        assert_eq!(
+            texts,
+            [
+                "spec.completions: invalid type: string \"5\", expected i32",
+                "spec.parallelism: invalid type: string \"3\", expected i32",
+                "spec.template: invalid type: sequence, expected PodTemplateSpec",
+                "unknown field \"spec.foo\"",
             ]
         );
     }

@@ -7,7 +7,7 @@ use serde_json::{Number, Value};
 use serde_saphyr::{Location, Spanned};
 
 /// A place in a file, counted from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// The line.
     pub line: u64,

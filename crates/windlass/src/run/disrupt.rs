@@ -53,13 +53,13 @@ pub async fn disrupt(
             () = sleep_until(choose_at), if is_idle => {
                 choose_at = None;
                 let Some((uid, target)) = choose(&targets) else { continue };
-                let heard = Heard::Evicting { job: target.job.clone(), pod: target.pod.clone(), nth: done + 1, of: count };
-                // Refused: it has just ended, and the watch will say so.
                 targets.remove(&uid);
+                // Told before it is done, so that it is told before what comes of it.
+                let _ = hear.send(Heard::Evicting { job: target.job.clone(), pod: target.pod.clone(), nth: done + 1, of: count });
+                // Refused: the pod has just ended, and another takes its turn.
                 if evict(&client, &target, &uid, gives_reason).await {
                     done += 1;
                     evicted = Some(uid);
-                    let _ = hear.send(heard);
                 }
             }
         }

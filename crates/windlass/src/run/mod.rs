@@ -293,7 +293,7 @@ impl<'a> Session<'a> {
             }
             Heard::Evicting { job, pod, nth, of } => {
                 if let Some(progress) = self.progress(&job) {
-                    progress.say(Tone::Warning, &format!("pod {pod} is evicted ({nth} of {of})"));
+                    progress.say(Tone::Warning, &format!("evicting pod {pod} ({nth} of {of})"));
                 }
             }
         }

@@ -1,11 +1,12 @@
 //! What is shown while Jobs run: a bar for each on a terminal, and a line for each change worth one.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
 use indicatif::ProgressBar;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
+use windlass_api::indexes::IndexSet;
 use windlass_job::trace::{Note, PodOutcome, Trigger, Wait};
 use windlass_job::verdict::Ending;
 
@@ -20,14 +21,13 @@ pub fn is_of_interest(note: &Note) -> bool {
     match note {
         Note::PodFinished { outcome, .. } => *outcome != PodOutcome::Succeeded,
         Note::Waiting { why, .. } => matches!(why, Wait::Backoff { .. } | Wait::IndexBackoff { .. }),
-        Note::Ending { .. } | Note::Removing { .. } | Note::UnknownMode => true,
+        Note::Ending { .. } | Note::Removing { .. } | Note::UnknownMode | Note::WaitingForPods { .. } => true,
         Note::NotOurs { .. }
         | Note::Finished
         | Note::Claiming { .. }
         | Note::Counters { .. }
         | Note::Deleting { .. }
         | Note::Creating { .. }
-        | Note::WaitingForPods { .. }
         | Note::Concluded { .. } => false,
     }
 }
@@ -45,6 +45,8 @@ pub struct Progress {
     told: HashSet<String>,
     tenths: u64,
     last_failure: Option<String>,
+    /// The last failure of each index.
+    index_failures: BTreeMap<u32, String>,
     cause: Option<String>,
     end: Option<End>,
 }
@@ -67,11 +69,16 @@ impl Progress {
             told: HashSet::new(),
             tenths: 0,
             last_failure: None,
+            index_failures: BTreeMap::new(),
             cause: None,
             end: None,
         };
         let parallelism = count(spec.parallelism).unwrap_or(1);
-        let what = total.map_or("until one succeeds".to_owned(), |total| format!("{total} completions"));
+        let what = match total {
+            None => "until one pod succeeds".to_owned(),
+            Some(1) => "1 completion".to_owned(),
+            Some(total) => format!("{total} completions"),
+        };
         progress.say(Tone::Plain, &format!("started: {what}, {parallelism} at a time"));
         progress
     }
@@ -96,13 +103,16 @@ impl Progress {
     /// Part of a decision. `failure` is what is known about the pod that it is about.
     pub fn hear(&mut self, note: &Note, failure: Option<&str>) {
         match note {
-            Note::PodFinished { pod, outcome, .. } => self.pod_failed(note, pod, outcome, failure),
+            Note::PodFinished { pod, index, outcome } => {
+                if self.told.insert(pod.clone()) {
+                    self.say(Tone::Plain, &with_failure(note, failure));
+                    self.remember(pod, *index, outcome, failure);
+                }
+            }
             Note::Waiting { until, why } => self.wait(*until, *why),
             Note::Ending { ending: Ending::Failure, trigger, .. } => {
                 self.cause = Some(match (trigger, &self.last_failure) {
-                    (Trigger::BackoffLimit { .. } | Trigger::FailedIndexes { .. }, Some(last)) => {
-                        format!("{trigger}; the last: {last}")
-                    }
+                    (Trigger::BackoffLimit { .. }, Some(last)) => format!("{trigger}; the last: {last}"),
                     _ => trigger.to_string(),
                 });
                 self.say_once(Tone::Bad, &note.to_string());
@@ -111,30 +121,34 @@ impl Progress {
                 self.say_once(Tone::Good, &note.to_string());
             }
             Note::Removing { .. } => self.say(Tone::Plain, &note.to_string()),
-            Note::UnknownMode => self.say_once(Tone::Warning, &note.to_string()),
-            _ => {}
+            Note::UnknownMode | Note::WaitingForPods { .. } => self.say_once(Tone::Plain, &note.to_string()),
+            Note::Ending { .. }
+            | Note::NotOurs { .. }
+            | Note::Finished
+            | Note::Claiming { .. }
+            | Note::Counters { .. }
+            | Note::Deleting { .. }
+            | Note::Creating { .. }
+            | Note::Concluded { .. } => {}
         }
     }
 
-    fn pod_failed(&mut self, note: &Note, pod: &str, outcome: &PodOutcome, failure: Option<&str>) {
-        if !self.told.insert(pod.to_owned()) {
-            return;
-        }
-        let mut text = note.to_string();
-        match outcome {
-            PodOutcome::Succeeded => return,
-            PodOutcome::Ignored(_) => self.counts.ignored += 1,
-            PodOutcome::Counted(None) => {
-                if let Some(failure) = failure {
-                    text.push_str(&format!(" ({failure})"));
-                }
-                self.last_failure =
-                    Some(failure.map_or(format!("pod {pod}"), |why| format!("pod {pod}, {why}")));
+    fn remember(&mut self, pod: &str, index: Option<u32>, outcome: &PodOutcome, failure: Option<&str>) {
+        let why = match outcome {
+            PodOutcome::Succeeded | PodOutcome::EndedWithJob => return,
+            PodOutcome::Ignored(_) => {
+                self.counts.ignored += 1;
+                return;
             }
-            PodOutcome::Counted(Some(rule)) => self.last_failure = Some(format!("pod {pod}, {rule}")),
-            PodOutcome::EndedWithJob => {}
+            PodOutcome::Counted(Some(rule)) => format!("pod {pod}, {rule}"),
+            PodOutcome::Counted(None) => {
+                failure.map_or(format!("pod {pod}"), |why| format!("pod {pod}, {why}"))
+            }
+        };
+        if let Some(index) = index {
+            self.index_failures.insert(index, why.clone());
         }
-        self.say(Tone::Plain, &text);
+        self.last_failure = Some(why);
     }
 
     fn wait(&mut self, until: Timestamp, why: Wait) {
@@ -164,7 +178,11 @@ impl Progress {
             bar.finish_and_clear();
         }
         let tone = if end.is_complete { Tone::Good } else { Tone::Bad };
-        for line in report::lines(end, self.cause.as_deref(), &self.counts, self.since.elapsed()) {
+        let causes = self.cause.iter().map(|cause| format!("because of {cause}"));
+        let failed = IndexSet::parse_lenient(&self.counts.failed_indexes, i32::MAX);
+        let causes =
+            causes.chain(report::of_failed_indexes(&self.index_failures, &failed)).collect::<Vec<_>>();
+        for line in report::lines(end, &causes, &self.counts, self.since.elapsed()) {
             self.say(tone, &line);
         }
     }
@@ -205,6 +223,11 @@ impl Progress {
         }
         parts.join(", ")
     }
+}
+
+/// The note as it is, with what is known about a failure that no rule explains.
+fn with_failure(note: &Note, failure: Option<&str>) -> String {
+    failure.map_or(note.to_string(), |failure| format!("{note} ({failure})"))
 }
 
 fn seconds(span: SignedDuration) -> String {

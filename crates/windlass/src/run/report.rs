@@ -1,9 +1,11 @@
 //! What there is to say about a pod that failed and a Job that has ended.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use windlass_api::indexes::IndexSet;
 use windlass_api::names::condition;
 
 /// How a Job has ended.
@@ -77,12 +79,21 @@ fn exit_code(container: &ContainerStatus) -> Option<String> {
     (ended.exit_code != 0).then(|| format!("container {}: exit code {}", container.name, ended.exit_code))
 }
 
+/// Failed indexes that are explained one by one; the others are only listed.
+const INDEXES_EXPLAINED: usize = 10;
+
+/// A line for each failed index: which failure was its last.
+pub fn of_failed_indexes(last: &BTreeMap<u32, String>, failed: &IndexSet) -> Vec<String> {
+    let failed = last.iter().filter(|(index, _)| failed.contains(**index));
+    failed.take(INDEXES_EXPLAINED).map(|(index, why)| format!("index {index} failed: {why}")).collect()
+}
+
 /// The last lines about a Job: why it ended, what caused it, and the counters.
-pub fn lines(end: &End, cause: Option<&str>, counts: &Counts, took: Duration) -> Vec<String> {
+pub fn lines(end: &End, causes: &[String], counts: &Counts, took: Duration) -> Vec<String> {
     let word = if end.is_complete { "Complete" } else { "Failed" };
     let mut lines = vec![format!("{word} ({}): {}", end.reason, end.message)];
-    if let Some(cause) = cause.filter(|_| !end.is_complete) {
-        lines.push(format!("because of {cause}"));
+    if !end.is_complete {
+        lines.extend_from_slice(causes);
     }
     let Counts { succeeded, failed, ignored, completed_indexes, failed_indexes, .. } = counts;
     let mut totals = format!("{succeeded} succeeded, {failed} failed, {ignored} ignored");
@@ -131,7 +142,7 @@ mod tests {
         };
         let end = End { is_complete: false, reason: "FailedIndexes".to_owned(), message: "m".to_owned() };
         assert_eq!(
-            lines(&end, Some("1 failed indexes"), &counts, Duration::from_millis(1234)),
+            lines(&end, &["because of 1 failed indexes".to_owned()], &counts, Duration::from_millis(1234)),
             [
                 "Failed (FailedIndexes): m",
                 "because of 1 failed indexes",

@@ -1,0 +1,11 @@
+//! The real command with real processes, as a user runs it.
+
+mod disruptions;
+mod exits;
+mod gates;
+mod input;
+mod nothing_left_behind;
+mod output;
+mod stories;
+mod support;
+mod terminal;

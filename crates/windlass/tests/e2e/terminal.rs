@@ -1,0 +1,75 @@
+//! On a terminal: bars, colours where they are wanted, and whole lines above.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::Stdio;
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use serde_json::json;
+
+use crate::support::{job, wait_until, windlass};
+
+/// Runs a Job with standard error on a terminal, and returns the exit code and everything that was drawn.
+fn on_terminal(manifest: &str, environment: &[(&str, &str)]) -> (Option<i32>, String) {
+    let controller =
+        openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
+    grantpt(&controller).expect("granted");
+    unlockpt(&controller).expect("unlocked");
+    let size = Winsize { ws_row: 40, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&controller, size).expect("sized");
+    let name = ptsname(&controller, Vec::new()).expect("a name").into_string().expect("UTF-8");
+    let noctty = rustix::fs::OFlags::NOCTTY.bits().cast_signed();
+    let terminal = OpenOptions::new().read(true).write(true).custom_flags(noctty).open(name).expect("opened");
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("job.json");
+    std::fs::write(&file, manifest).expect("written");
+    let mut command = windlass(&["run", "--backoff-base", "10ms"]);
+    command.arg(&file).env("TERM", "xterm").envs(environment.iter().copied());
+    let mut child = command.stdout(Stdio::null()).stderr(terminal).spawn().expect("started");
+    drop(command);
+    let reader = std::thread::spawn(move || {
+        let (mut drawn, mut buffer) = (Vec::new(), [0; 4096]);
+        let mut controller = File::from(controller);
+        // A terminal that nobody has open any more ends with an error.
+        while let Ok(count @ 1..) = controller.read(&mut buffer) {
+            drawn.extend_from_slice(&buffer[..count]);
+        }
+        String::from_utf8_lossy(&drawn).into_owned()
+    });
+    let status = wait_until("the end of the command", || child.try_wait().expect("waited"));
+    (status.code(), reader.join().expect("read"))
+}
+
+#[test]
+fn a_bar_shows_what_succeeded_and_lines_stand_above_it() {
+    let spec =
+        json!({"completionMode": "Indexed", "completions": 3, "parallelism": 3, "backoffLimitPerIndex": 0});
+    let script = "[ $JOB_COMPLETION_INDEX != 1 ] || exit 4; sleep 0.4";
+    let (code, drawn) = on_terminal(&job("x", spec, script), &[]);
+    assert_eq!(code, Some(1), "{drawn}");
+    assert!(drawn.contains("job/x [") && drawn.contains("] 0/3 "), "a bar: {drawn}");
+    assert!(drawn.contains("2 active, 1 failed"), "its counters: {drawn}");
+    assert!(
+        drawn.contains("(index 1) failed, no rule matches: counted (container main: exit code 4)\r\n"),
+        "{drawn}"
+    );
+    assert!(
+        drawn.contains("\x1b[31mjob/x: Failed (FailedIndexes): Job has failed indexes\x1b[0m\r\n"),
+        "{drawn}"
+    );
+    assert!(!drawn.contains("2 of 3 succeeded"), "the bar says so: {drawn}");
+}
+
+#[test]
+fn no_color_means_none() {
+    let (code, drawn) = on_terminal(&job("x", json!({}), "true"), &[("NO_COLOR", "1")]);
+    assert_eq!(code, Some(0), "{drawn}");
+    assert!(drawn.contains("job/x: Complete (CompletionsReached)"), "{drawn}");
+    let colours = drawn.match_indices("\x1b[").filter(|(at, _)| {
+        let rest = &drawn[at + 2..];
+        rest.find(|c: char| c.is_ascii_alphabetic()).is_some_and(|end| rest[end..].starts_with('m'))
+    });
+    assert_eq!(colours.count(), 0, "{drawn:?}");
+}
