@@ -177,6 +177,18 @@ async fn when_the_main_process_ends_its_whole_family_is_gone_before_the_end_is_r
 }
 
 #[tokio::test]
+async fn daemons_that_are_just_being_started_when_the_main_process_ends_do_not_escape() {
+    let fixture = Fixture::new().await;
+    for round in 0..20 {
+        let sleep = unique_sleep();
+        let script = format!("for i in 1 2 3 4 5 6 7 8; do setsid setsid sleep {sleep} & done; exit 0");
+        let run = fixture.sh(&format!("daemons-{round}"), &script);
+        assert_eq!(run.exit().await, Exit::Code(0));
+        assert_eq!(processes_with(&sleep), [0; 0]);
+    }
+}
+
+#[tokio::test]
 async fn the_environment_is_exactly_the_one_asked_for() {
     let fixture = Fixture::new().await;
     let mut process = fixture.process("env", &["env"]);

@@ -24,13 +24,14 @@
 //!
 //! Process ids cannot be confused: the keeper alone reaps, so a pid it knows is not reused under it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use tokio::io::AsyncWriteExt;
@@ -42,6 +43,10 @@ use super::protocol::{self, Exit, Process, Report, Request, StartError};
 
 /// The environment variable that says to which container a process belongs.
 pub const MARKER: &str = "WINDLASS_CONTAINER";
+
+/// How often to look again, a millisecond apart, at a process that shows no environment. The kernel shows none for a
+/// moment while a program is being started; longer than this it has cleared it.
+const ENVIRONMENT_TRIES: u32 = 20;
 
 /// Runs the keeper on standard input until the agent is gone. The body of the hidden `__keeper` command.
 pub fn main() -> ExitCode {
@@ -74,7 +79,8 @@ async fn keep(socket: std::os::unix::net::UnixStream) -> io::Result<()> {
     let mut child_ended = signal(SignalKind::child())?;
     let (read, write) = UnixStream::from_std(socket)?.into_split();
     let mut requests = tokio::io::BufReader::new(read);
-    let mut keeper = Keeper { containers: BTreeMap::new(), out: Vec::new(), write };
+    let mut keeper =
+        Keeper { containers: BTreeMap::new(), strangers: BTreeSet::new(), out: Vec::new(), write };
     keeper.tell(&Report::Ready);
     keeper.flush().await?;
     let mut frame = Vec::new();
@@ -110,9 +116,21 @@ struct Container {
     ended: Option<Exit>,
 }
 
+/// Whose an adopted orphan is.
+enum Kin {
+    /// Of the container with this main process.
+    Of(i32),
+    /// Of a container that has ended: it was not there yet when the others were killed.
+    Late,
+    /// Not known, or already dead.
+    Nobody,
+}
+
 struct Keeper {
     /// By the pid of the main process, which is also the id of its session and process group.
     containers: BTreeMap<i32, Container>,
+    /// Adopted orphans of which nobody can say whose they are.
+    strangers: BTreeSet<i32>,
     out: Vec<u8>,
     write: OwnedWriteHalf,
 }
@@ -152,6 +170,7 @@ impl Keeper {
     fn reap(&mut self) {
         while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
             let pid = pid.as_raw_pid();
+            self.strangers.remove(&pid);
             if let Some(container) = self.containers.get_mut(&pid)
                 && let Some(exit) = exit_of(status)
             {
@@ -165,19 +184,25 @@ impl Keeper {
     }
 
     fn finish_ended(&mut self) {
-        let mut alive = BTreeMap::new();
-        for child in children().into_iter().filter(|child| !self.is_running(*child)) {
-            if let Some(main) = self.owner(child)
-                && !self.is_running(main)
-            {
-                kill(child, Signal::KILL);
-                alive.insert(main, child);
+        let mut alive = BTreeSet::new();
+        for child in children() {
+            if self.is_running(child) {
+                continue;
+            }
+            match self.kin(child) {
+                Kin::Of(main) if self.is_running(main) => {}
+                Kin::Of(main) => {
+                    kill(child, Signal::KILL);
+                    alive.insert(main);
+                }
+                Kin::Late => kill(child, Signal::KILL),
+                Kin::Nobody => {}
             }
         }
         let done: Vec<i32> = self
             .containers
             .iter()
-            .filter(|(pid, container)| container.ended.is_some() && !alive.contains_key(pid))
+            .filter(|(pid, container)| container.ended.is_some() && !alive.contains(pid))
             .map(|(pid, _)| *pid)
             .collect();
         for pid in done {
@@ -191,18 +216,40 @@ impl Keeper {
         self.containers.get(&pid).is_some_and(|container| container.ended.is_none())
     }
 
-    /// The main process of the container that an adopted orphan belongs to.
-    fn owner(&self, orphan: i32) -> Option<i32> {
-        let session = rustix::process::getsid(Pid::from_raw(orphan)).ok()?.as_raw_pid();
-        if self.containers.contains_key(&session) {
-            return Some(session);
+    /// Whose an adopted orphan is: told by its session, or by the marker in its environment.
+    fn kin(&mut self, orphan: i32) -> Kin {
+        if self.strangers.contains(&orphan) {
+            return Kin::Nobody;
         }
-        let environment = std::fs::read(format!("/proc/{orphan}/environ")).ok()?;
-        let marker =
-            environment.split(|byte| *byte == 0).find(|entry| entry.starts_with(MARKER.as_bytes()))?;
+        match rustix::process::getsid(Pid::from_raw(orphan)).map(Pid::as_raw_pid) {
+            Ok(session) if self.containers.contains_key(&session) => return Kin::Of(session),
+            Ok(_) => {}
+            Err(_) => return Kin::Nobody,
+        }
+        let Some(environment) = environment(orphan) else { return Kin::Nobody };
+        let prefix = format!("{MARKER}=");
+        let marker = environment.split(|byte| *byte == 0).find(|entry| entry.starts_with(prefix.as_bytes()));
+        let Some(marker) = marker else {
+            self.strangers.insert(orphan);
+            return Kin::Nobody;
+        };
         let owner = self.containers.iter().find(|(_, container)| container.marker.as_bytes() == marker);
-        owner.map(|(pid, _)| *pid)
+        owner.map_or(Kin::Late, |(pid, _)| Kin::Of(*pid))
     }
+}
+
+/// The environment of a process; `None` when it is dead, empty when it has none or hides it.
+fn environment(pid: i32) -> Option<Vec<u8>> {
+    for _ in 0..ENVIRONMENT_TRIES {
+        match std::fs::read(format!("/proc/{pid}/environ")) {
+            Ok(environment) if !environment.is_empty() => return Some(environment),
+            Ok(_) if is_zombie(pid) => return None,
+            Ok(_) => std::thread::sleep(Duration::from_millis(1)),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => break,
+            Err(_) => return None,
+        }
+    }
+    Some(Vec::new())
 }
 
 fn exit_of(status: WaitStatus) -> Option<Exit> {
@@ -312,10 +359,18 @@ fn scanned_children() -> Vec<i32> {
         .collect()
 }
 
-/// The fourth field of `/proc/<pid>/stat`; the second is a name in parentheses that may hold anything.
 fn parent(pid: i32) -> Option<i32> {
+    stat(pid, 1)?.parse().ok()
+}
+
+fn is_zombie(pid: i32) -> bool {
+    stat(pid, 0).is_none_or(|state| state == "Z" || state == "X")
+}
+
+/// A field of `/proc/<pid>/stat`, counted from the state: before it is a name in parentheses that may hold anything.
+fn stat(pid: i32, field: usize) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(field).map(str::to_owned)
 }
 
 #[cfg(test)]
