@@ -95,7 +95,8 @@ fn scale(seen: &Observation<'_>, tally: &Tally<'_>) -> Fleet {
     }
     let occupied = totals.active + if job.only_replaces_failed() { totals.terminating } else { 0 };
     let missing = want.saturating_sub(occupied) as usize;
-    if missing == 0 {
+    // An orphan may be ours already, if we did not hear the answer: then there would be one too many.
+    if missing == 0 || seen.pods.orphans().next().is_some() {
         return Fleet::default();
     }
     if job.per_index.is_none()

@@ -215,7 +215,7 @@ impl Controller {
                 view.fold(&action, outcome, world.now, &self.settings);
             }
         }
-        if weather.dies_after.is_some() {
+        if weather.dies_after.is_some_and(|after| pass.writes >= usize::from(after)) {
             self.reboot(world);
         }
         pass

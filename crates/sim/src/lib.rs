@@ -18,6 +18,7 @@ pub mod promises;
 pub mod run;
 pub mod sabotage;
 pub mod steps;
+pub mod story;
 pub mod world;
 
 pub use cases::{Finding, replay, search};

@@ -257,9 +257,13 @@ impl Checker {
         let is_winding_up = job.metadata.deletion_timestamp.is_some()
             || facts.status.is_finished()
             || facts.status.true_condition(names::condition::SUCCESS_CRITERIA_MET).is_some();
+        // A pod that was on its way out when the Job failed is not waited for.
+        let is_left_behind = facts.status.true_condition(names::condition::FAILURE_TARGET).is_some()
+            && pod_facts.is_deleted
+            && facts.failure_policy.is_some();
         let has_place = !facts.is_indexed() || facts.has_index(pod_facts.index);
         let is_ignored = pod_facts.rule.as_ref().is_some_and(|rule| rule.action == Rule::Ignore);
-        if is_winding_up || !has_place || pod_facts.claim != Claim::Ours {
+        if is_winding_up || is_left_behind || !has_place || pod_facts.claim != Claim::Ours {
             return true;
         }
         let is_recorded = self.recorded.contains_key(world::uid(pod));

@@ -18,6 +18,8 @@ use crate::world::{self, World};
 
 /// Passes that a change may cost, but for many pods and for slow start.
 const PASSES_MAX: usize = 6;
+/// Stages of creations that slow start may need: 1, 2, 4, … pods, and as many names that are taken.
+const DOUBLINGS_MAX: usize = 10;
 /// Passes after a fixpoint in which nothing may be written.
 const PASSES_AT_REST: usize = 100;
 /// Times that a controller may ask to be woken before it comes to rest: each failed kind of write, the status, a
@@ -148,19 +150,20 @@ impl Run {
     /// Passes until there is nothing to do at this time.
     pub fn work(&mut self) -> Result<(), Breach> {
         let pods = self.world.pods().count();
-        let mut bound = PASSES_MAX + pods.div_ceil(500);
-        let mut passes = 0;
+        let bound = PASSES_MAX + pods.div_ceil(500);
+        let (mut passes, mut doublings) = (0, 0);
         loop {
             self.controller.catch_up(&self.world);
             let pass = self.pass(&Weather::default())?;
             if pass.writes == 0 {
                 return Ok(());
             }
-            passes += 1;
-            // Slow start is not restlessness: each stage of creations may be followed by another.
+            // Slow start is not restlessness: a stage of creations may be followed by another.
             let stage = pass.decision.map(|decision| decision.stage).unwrap_or_default();
-            bound += usize::from(stage.iter().any(|action| matches!(action, Action::Create(_))));
-            if passes > bound {
+            let creates = stage.iter().any(|action| matches!(action, Action::Create(_)));
+            doublings += usize::from(creates);
+            passes += usize::from(!creates);
+            if passes > bound || doublings > DOUBLINGS_MAX {
                 let last = stage.last().map_or_else(|| "freeing orphans".to_owned(), |action| format!("{action:?}"));
                 return breach(Promise::Settles, format!("{passes} passes, and the last still writes: {last}"));
             }

@@ -17,7 +17,7 @@ pub enum Sabotage {
     ReleasesUnrecorded,
     /// Makes up names, and does not remember what it created.
     ForgetsCreations(u32),
-    /// Writes that no index ever failed.
+    /// Writes that failed indexes have not failed after all.
     ForgivesIndexes,
     /// Ends a Job in the same breath in which it announces the end.
     EndsAtOnce,
@@ -64,17 +64,22 @@ impl Sabotage {
                 decision.stage = decision.stage.into_iter().flat_map(|a| release(a, view)).collect();
             }
             Self::ForgivesIndexes => decision.stage.iter_mut().filter_map(status).for_each(|write| {
-                write.status.failed_indexes = write.status.failed_indexes.as_ref().map(|_| IndexSet::new());
+                let known = view.job().status.failed_indexes.as_ref();
+                if known.is_some_and(|known| !known.is_empty()) {
+                    write.status.failed_indexes = Some(IndexSet::new());
+                }
             }),
             Self::EndsAtOnce => decision.stage.iter_mut().filter_map(status).for_each(end),
-            Self::NeverRests if decision.stage.is_empty() => {
+            Self::NeverRests => {
                 let write = StatusWrite {
                     status: view.job().status.clone(),
                     resource_version: view.job().resource_version.clone(),
                     events: Vec::new(),
                     finishes: false,
                 };
-                decision.stage.push(Action::WriteStatus(Box::new(write)));
+                if decision.stage.is_empty() {
+                    decision.stage.push(Action::WriteStatus(Box::new(write)));
+                }
             }
             Self::Wavers(mood) => {
                 *mood = !*mood;
@@ -85,7 +90,11 @@ impl Sabotage {
             Self::WritesNonsense => decision.stage.iter_mut().filter_map(status).for_each(|write| {
                 write.status.ready = Some(write.status.active + 1);
             }),
-            _ => {}
+            Self::None
+            | Self::ForgetsCreations(_)
+            | Self::ForgetsOrphans
+            | Self::IgnoresUids
+            | Self::SlowClock => {}
         }
         decision
     }

@@ -90,3 +90,26 @@ fn a_stray_does_not_keep_a_deleted_job() {
         ],
     );
 }
+
+/// It was created again and again, and each time the name was taken by the stray.
+#[test]
+fn a_stray_that_can_not_be_let_go_does_not_block_its_index() {
+    holds(
+        JobPlan { parallelism: 1, ..JobPlan::indexed(3) },
+        vec![pass(&[]), Step::User(UserEvent::Relabel(0)), ALL, pass(&[Fate::Lost])],
+    );
+}
+
+/// It was adopted, nobody heard the answer, and another pod was created beside it.
+#[test]
+fn no_pod_is_created_before_it_is_known_whether_an_orphan_was_adopted() {
+    holds(
+        JobPlan::fixed(4, 1),
+        vec![
+            Step::User(UserEvent::MakeOrphan(6, OrphanState::Running)),
+            ALL,
+            pass(&[Fate::Unheard]),
+            pass(&[]),
+        ],
+    );
+}
