@@ -111,22 +111,16 @@ fn walk(
     let mut new_indexes = 0;
     for pod in seen.pods.held().chain(active) {
         let step = step(seen, tally, finish, pod);
-        let has_room = match step {
-            Step::Hold => false,
-            Step::Release => tracking.releases.len() < seen.settings.pods_per_stage_max,
-            Step::RecordSuccess | Step::RecordIndex | Step::RecordFailure => {
-                new_indexes + uncounted.len() < seen.settings.uncounted_max
-            }
-        };
-        if !has_room {
-            continue;
-        }
+        let has_room = new_indexes + uncounted.len() < seen.settings.uncounted_max;
+        let may_release = tracking.releases.len() < seen.settings.pods_per_stage_max;
         match step {
-            Step::Hold => {}
-            Step::RecordSuccess => uncounted.succeeded.push(pod.uid.clone()),
-            Step::RecordFailure => uncounted.failed.push(pod.uid.clone()),
-            Step::RecordIndex => new_indexes += 1,
-            Step::Release => tracking.releases.push(Action::Release(pod_ref(pod))),
+            Step::RecordSuccess if has_room => uncounted.succeeded.push(pod.uid.clone()),
+            Step::RecordFailure if has_room => uncounted.failed.push(pod.uid.clone()),
+            Step::RecordIndex if has_room => new_indexes += 1,
+            Step::Release if may_release => tracking.releases.push(Action::Release(pod_ref(pod))),
+            Step::RecordSuccess | Step::RecordFailure | Step::RecordIndex | Step::Release | Step::Hold => {
+                continue;
+            }
         }
         tracking.notes.extend(note(seen, tally, pod, step));
     }

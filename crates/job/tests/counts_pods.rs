@@ -295,3 +295,14 @@ fn a_job_that_is_gone_while_it_is_deleted_leaves_no_finalizer_behind() {
     let status = bench.status();
     assert_eq!((&status["succeeded"], &status["failed"]), (&json!(1), &json!(1)));
 }
+
+#[test]
+fn a_late_success_of_an_index_that_has_failed_is_released_and_not_counted() {
+    let mut bench = Bench::new(job().indexed(1, 2).per_index(0));
+    bench.hush().fail("0.0").hush();
+    assert_eq!(bench.status()["failedIndexes"], "0");
+    bench.add(pod("late").index(0).succeeded(0)).hush();
+    let status = bench.status();
+    assert_eq!((&status["failedIndexes"], &status["completedIndexes"]), (&json!("0"), &json!(null)));
+    assert_eq!(bench.held(), ["1.0"]);
+}

@@ -35,7 +35,8 @@ fn the_first_reason_that_holds_ends_the_job() {
     let written = |kind: &str, reason: &str| json!({ "startTime": rfc3339(0), "conditions": condition(kind, "True", reason) });
     let fail_job = || [on_exit("FailJob", "In", &[5])];
     let index = |number: i32| pod(&format!("i{number}")).index(number);
-    let cases: Vec<(&str, JobBuilder, Vec<PodBuilder>, i64, Vec<(String, String)>)> = vec![
+    type Ends = Vec<(String, String)>;
+    let cases: Vec<(&str, JobBuilder, Vec<PodBuilder>, i64, Ends)> = vec![
         (
             "a success that was written beats everything",
             job()

@@ -364,3 +364,48 @@ fn an_index_text_that_is_not_ours_is_rewritten() {
     let mut bench = Bench::new(job().indexed(0, 5).status(status));
     assert_eq!(bench.writes(), ["status completedIndexes=0-2"]);
 }
+
+#[test]
+fn of_many_pods_of_an_index_one_stays() {
+    let mut bench = Bench::new(job().indexed(2, 2));
+    bench
+        .add(pod("a").index(0))
+        .add(pod("b").index(0).running())
+        .add(pod("c").index(0))
+        .add(pod("d").index(1));
+    assert_eq!(
+        bench.writes(),
+        ["remove a (Misplaced)", "remove c (Misplaced)", "status active=2 ready=0 terminating=0 startTime=0"]
+    );
+}
+
+#[test]
+fn a_pod_that_changes_its_index_leaves_its_old_one_empty() {
+    let mut bench = running(job().indexed(2, 2), &["0.0", "1.0"]);
+    bench.pod("0.0", |pod| pod.index(1));
+    assert_eq!(
+        bench.writes(),
+        ["remove 0.0 (Misplaced)", "create 0.? TAKEN", "create 0.1", "status ready=1 terminating=1"]
+    );
+    bench.pod("0.1", |pod| pod.annotation("batch.kubernetes.io/job-completion-index", "none"));
+    assert_eq!(bench.writes()[..2], ["remove 0.1 (Misplaced)", "create 0.2"]);
+}
+
+#[test]
+fn a_pod_whose_labels_change_leaves_its_index_empty_and_one_that_is_adopted_fills_it() {
+    let mut bench = running(job().indexed(2, 2), &["0.0", "1.0"]);
+    let labels = bench.get("0.0").and_then(|pod| pod.metadata.labels);
+    bench.pod("0.0", |pod| pod.labels(json!({ "team": "other" })));
+    assert_eq!(bench.writes()[..2], ["disown 0.0", "create 0.1"]);
+    bench.pod("0.0", |pod| pod.labels(json!(labels)));
+    assert_eq!(bench.writes()[..2], ["adopt 0.0", "remove 0.1 (Misplaced)"]);
+}
+
+#[test]
+fn the_name_of_a_foreign_pod_that_we_see_is_passed_over_at_once() {
+    let mut bench = Bench::new(job().indexed(1, 1));
+    let Some(Action::Create(new)) = bench.decide().stage.into_iter().next() else { panic!("a pod is made") };
+    let name = json!({ "metadata": { "name": new.name } });
+    bench.add(pod("squatter").index(0).orphan().labels(json!({})).with(name));
+    assert_eq!(bench.writes()[0], "create 0.0");
+}
