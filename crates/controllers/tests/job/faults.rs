@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use http::Method;
+use jiff::SignedDuration;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PropagationPolicy};
 use serde_json::json;
+use windlass_job::backoff::Backoff;
 
 use crate::tap::{Tap, Verdict};
-use crate::world::{COMPLETE, Fate, World, finished, is_held, ledger, quick};
+use crate::world::{COMPLETE, Fate, World, finished, is_held, ledger, phase, quick};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_status_write_that_meets_a_newer_job_is_done_again() {
@@ -31,7 +33,11 @@ async fn a_status_write_that_meets_a_newer_job_is_done_again() {
             .boxed()
         }))
     });
-    let controller = world.start(tap.client(), quick());
+    let mut config = quick();
+    // Time alone would not help: the write is done again because the newer Job is seen.
+    let hour = SignedDuration::from_hours(1);
+    config.settings.api_retry = Backoff { base: hour, max: hour };
+    let controller = world.start(tap.client(), config);
     let _kubelet = world.kubelet(|_| Fate::Exit(0));
     world.create_job("j", json!({"completions": 2})).await;
     let job = world.until_finished("j").await;
@@ -88,7 +94,7 @@ async fn what_happened_while_the_watch_was_broken_is_found_out() {
     tap.see();
     let pods = world.until_pods(|pods| {
         let held = pods.iter().filter(|pod| is_held(pod)).count();
-        pods.len() == 3 && held == 2
+        pods.len() == 3 && held == 2 && pods.iter().all(|pod| phase(pod) == "Running")
     });
     let pods = pods.await;
     assert!(!pods.iter().any(|pod| pod.uid() == victim.uid()), "it is replaced");

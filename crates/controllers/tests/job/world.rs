@@ -1,6 +1,6 @@
 //! A server, a controller, and a kubelet that follows a script.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,11 +98,14 @@ impl World {
         let (pods, stop) = (self.pods(), cancel.clone());
         let fate = Arc::new(fate);
         let task = tokio::spawn(async move {
+            // Each pod is started once and ended once, as a kubelet does.
+            let mut done = BTreeSet::new();
             let mut changes = watch(pods.clone(), watcher::Config::default()).default_backoff().boxed();
             loop {
                 let change =
                     tokio::select! { () = stop.cancelled() => return, change = changes.next() => change };
-                if let Some(Ok(Event::Apply(pod) | Event::InitApply(pod))) = change {
+                let Some(Ok(Event::Apply(pod) | Event::InitApply(pod))) = change else { continue };
+                if done.insert((pod.uid(), pod.metadata.deletion_timestamp.is_some())) {
                     let (pods, fate) = (pods.clone(), Arc::clone(&fate));
                     tokio::spawn(async move { tend(&pods, &pod, &*fate).await });
                 }
