@@ -149,8 +149,11 @@ fn weather() -> impl Strategy<Value = Weather> {
         1 => Just(Fate::Unheard),
         1 => Just(Fate::Halved),
     ];
-    (any::<u8>(), vec(fate, 0..4), weighted(0.15, 0_u8..5))
-        .prop_map(|(order, fates, dies_after)| Weather { order, fates, dies_after })
+    (any::<u8>(), vec(fate, 0..4), weighted(0.15, 0_u8..5)).prop_map(|(order, fates, dies_after)| Weather {
+        order,
+        fates,
+        dies_after,
+    })
 }
 
 fn node_events() -> impl Strategy<Value = NodeEvent> {

@@ -302,7 +302,8 @@ impl Controller {
         match &self.view {
             Some(view) if view.job().uid == Uid::new(&owner.uid) => {
                 // A pod that matches is the Job's own business.
-                let is_ours = view.pods().get(&Uid::new(world::uid(pod))).is_some_and(|p| p.claim == Claim::Ours);
+                let is_ours =
+                    view.pods().get(&Uid::new(world::uid(pod))).is_some_and(|p| p.claim == Claim::Ours);
                 if view.job().status.is_finished() && !is_ours { Owner::Finished } else { Owner::Active }
             }
             _ if owner.uid == crate::plan::JOB_UID => Owner::Missing,
@@ -392,13 +393,7 @@ impl Controller {
         self.outcome(answer)
     }
 
-    fn patch(
-        &mut self,
-        world: &mut World,
-        pod: &PodRef,
-        deed: Deed,
-        edit: impl FnOnce(&mut Pod),
-    ) -> Outcome {
+    fn patch(&mut self, world: &mut World, pod: &PodRef, deed: Deed, edit: impl FnOnce(&mut Pod)) -> Outcome {
         let uid = pod.uid.to_string();
         let actor = self.actor(deed, &uid);
         let precondition = Some(uid.as_str()).filter(|_| !self.sabotage.ignores_uids());

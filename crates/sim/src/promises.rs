@@ -169,7 +169,9 @@ impl Checker {
             (Count::Failed, uncounted(&was).1, uncounted(&is).1),
         ] {
             for uid in after.difference(&before) {
-                ensure(self.ever_ours.contains(uid), once, || format!("{uid} is recorded and was never ours"))?;
+                ensure(self.ever_ours.contains(uid), once, || {
+                    format!("{uid} is recorded and was never ours")
+                })?;
                 let earlier = self.recorded.insert(uid.clone(), kind);
                 ensure(earlier.is_none(), once, || {
                     format!("{uid} is recorded as {kind:?} and was {earlier:?} before")
@@ -209,9 +211,10 @@ impl Checker {
             ensure(left.0.is_empty() && left.1.is_empty(), last, || {
                 format!("the Job is {is:?} and {left:?} are not counted")
             })?;
-            let held = self.pods.values().find(|pod| {
-                world::is_held(pod) && PodFacts::from_pod(pod, &facts(new)).claim == Claim::Ours
-            });
+            let held = self
+                .pods
+                .values()
+                .find(|pod| world::is_held(pod) && PodFacts::from_pod(pod, &facts(new)).claim == Claim::Ours);
             ensure(held.is_none(), last, || {
                 format!("the Job is {is:?} and holds {:?}", held.map(|pod| world::name(pod)))
             })?;
@@ -233,8 +236,11 @@ impl Checker {
         }
         let own = Promise::OwnOnly;
         ensure(meant == uid, own, || format!("{deed:?} was meant for {meant} and hits {uid}"))?;
-        let may_adopt = *deed == Deed::Adopt && old.as_deref().is_some_and(|pod| world::controller(pod).is_none());
-        ensure(self.ever_ours.contains(uid) || may_adopt, own, || format!("{deed:?} of {uid}, which is not ours"))?;
+        let may_adopt =
+            *deed == Deed::Adopt && old.as_deref().is_some_and(|pod| world::controller(pod).is_none());
+        ensure(self.ever_ours.contains(uid) || may_adopt, own, || {
+            format!("{deed:?} of {uid}, which is not ours")
+        })?;
         match (deed, old) {
             (Deed::Release, Some(pod)) if world::is_held(&pod) => self.released(&pod, *job_seen),
             _ => Ok(()),
@@ -268,8 +274,9 @@ impl Checker {
         }
         let is_recorded = self.recorded.contains_key(world::uid(pod));
         // A second success of an index does not count, nor one that comes after the index has failed.
-        let is_settled =
-            pod_facts.index.is_some_and(|index| completed(job).contains(index) || facts.status.has_failed_index(index));
+        let is_settled = pod_facts
+            .index
+            .is_some_and(|index| completed(job).contains(index) || facts.status.has_failed_index(index));
         match world::phase(pod) {
             "Succeeded" => is_recorded || is_settled,
             "Failed" => is_recorded || is_ignored || completed_early(&pod_facts, job),
@@ -332,7 +339,11 @@ impl Checker {
         })?;
         let succeeded = usize::try_from(status.succeeded.unwrap_or(0)).ok();
         ensure(is_indexed(job) || succeeded == Some(counted(Count::Succeeded)), Promise::CountedOnce, || {
-            format!("succeeded is {:?} and {} pods were recorded", status.succeeded, counted(Count::Succeeded))
+            format!(
+                "succeeded is {:?} and {} pods were recorded",
+                status.succeeded,
+                counted(Count::Succeeded)
+            )
         })
     }
 }

@@ -116,9 +116,15 @@ impl Run {
             return Ok(());
         };
         let (grown, fresh) = (view.pods(), fresh.pods());
-        if grown.totals() != fresh.totals() || grown.busy() != fresh.busy() || grown.ending() != fresh.ending() {
+        if grown.totals() != fresh.totals()
+            || grown.busy() != fresh.busy()
+            || grown.ending() != fresh.ending()
+        {
             let (grown, fresh) = (grown.totals(), fresh.totals());
-            return breach(Promise::SameInSameOut, format!("a grown view sees {grown:?}, a new one {fresh:?}"));
+            return breach(
+                Promise::SameInSameOut,
+                format!("a grown view sees {grown:?}, a new one {fresh:?}"),
+            );
         }
         Ok(())
     }
@@ -164,8 +170,12 @@ impl Run {
             doublings += usize::from(creates);
             passes += usize::from(!creates);
             if passes > bound || doublings > DOUBLINGS_MAX {
-                let last = stage.last().map_or_else(|| "freeing orphans".to_owned(), |action| format!("{action:?}"));
-                return breach(Promise::Settles, format!("{passes} passes, and the last still writes: {last}"));
+                let last =
+                    stage.last().map_or_else(|| "freeing orphans".to_owned(), |action| format!("{action:?}"));
+                return breach(
+                    Promise::Settles,
+                    format!("{passes} passes, and the last still writes: {last}"),
+                );
             }
         }
     }

@@ -37,7 +37,11 @@ pub enum Sabotage {
 
 impl Sabotage {
     pub(crate) fn clock(&self, now: Timestamp) -> Timestamp {
-        if *self == Self::SlowClock { now.saturating_sub(SignedDuration::from_hours(1)).unwrap_or(now) } else { now }
+        if *self == Self::SlowClock {
+            now.saturating_sub(SignedDuration::from_hours(1)).unwrap_or(now)
+        } else {
+            now
+        }
     }
 
     pub(crate) fn ignores_uids(&self) -> bool {
@@ -124,9 +128,12 @@ fn release(action: Action, view: &JobView) -> Vec<Action> {
 
 /// An announced end becomes the end.
 fn end(write: &mut StatusWrite) {
-    let announced = [(condition::FAILURE_TARGET, condition::FAILED), (condition::SUCCESS_CRITERIA_MET, condition::COMPLETE)]
-        .into_iter()
-        .find_map(|(interim, end)| Some((write.status.true_condition(interim)?.clone(), end)));
+    let announced = [
+        (condition::FAILURE_TARGET, condition::FAILED),
+        (condition::SUCCESS_CRITERIA_MET, condition::COMPLETE),
+    ]
+    .into_iter()
+    .find_map(|(interim, end)| Some((write.status.true_condition(interim)?.clone(), end)));
     if let Some((interim, end)) = announced {
         write.status.uncounted = None;
         write.status.terminating = Some(0);

@@ -118,8 +118,8 @@ impl Step {
     }
 }
 
-/// Lets time pass until the controller wants to be woken. Says whether there is such a time.
-pub fn wait_for_wake(world: &mut World, controller: &mut Controller) {
+/// Lets time pass until the controller wants to be woken, if it does.
+fn wait_for_wake(world: &mut World, controller: &mut Controller) {
     if let windlass_job::Wake::At(time) = controller.wake(world)
         && time > world.now
     {
@@ -282,7 +282,15 @@ fn edit_spec(world: &mut World, event: UserEvent) {
             spec.pod_replacement_policy = Some(policy.to_owned());
         }
         UserEvent::Deadline(seconds) => spec.active_deadline_seconds = Some(seconds),
-        _ => {}
+        UserEvent::Parallelism(_)
+        | UserEvent::ReplaceFailed(_)
+        | UserEvent::DeleteJob(_)
+        | UserEvent::DeletePod(_)
+        | UserEvent::ForceDeletePod(_)
+        | UserEvent::Relabel(_)
+        | UserEvent::MakeOrphan(..)
+        | UserEvent::Squat(_)
+        | UserEvent::AddCondition(_) => {}
     }
     if world.job().and_then(|job| job.spec.as_ref()) != Some(&spec) {
         world.edit_job(|job| job.spec = Some(spec));
@@ -291,7 +299,8 @@ fn edit_spec(world: &mut World, event: UserEvent) {
 
 /// Indexes beyond the last one are still counted.
 fn is_shrinking(world: &World) -> bool {
-    let Some((spec, status)) = world.job().and_then(|job| Some((job.spec.as_ref()?, job.status.as_ref()?))) else {
+    let Some((spec, status)) = world.job().and_then(|job| Some((job.spec.as_ref()?, job.status.as_ref()?)))
+    else {
         return false;
     };
     let limit = spec.completions.unwrap_or(0);

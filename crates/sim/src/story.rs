@@ -76,7 +76,10 @@ impl Story {
                 run.settle()?;
                 return Ok((run.world.job().map(ending), run.controller.writes_total));
             }
-            self.edits.iter().filter(|(at, _)| *at == round).for_each(|(_, edit)| user_event(&mut run.world, *edit));
+            self.edits
+                .iter()
+                .filter(|(at, _)| *at == round)
+                .for_each(|(_, edit)| user_event(&mut run.world, *edit));
             self.move_pods(&mut run);
             collect_garbage(&mut run.world);
         }
@@ -119,7 +122,9 @@ impl Story {
                     continue;
                 }
                 (Lot::Succeeds | Lot::Fails(_), true) => NodeEvent::End(137),
-                (Lot::Disrupted(code) | Lot::Deleted(code) | Lot::Lingers(code), true) => NodeEvent::End(code),
+                (Lot::Disrupted(code) | Lot::Deleted(code) | Lot::Lingers(code), true) => {
+                    NodeEvent::End(code)
+                }
             };
             // A node first, then a start.
             if !is_deleted {
@@ -164,9 +169,11 @@ fn weather(disturbance: Disturbance, before: usize) -> Weather {
 
 fn ending(job: &Job) -> Ending {
     let status = job.status.clone().unwrap_or_default();
-    let conditions = status.conditions.unwrap_or_default().into_iter().map(|c| {
-        (c.type_, c.status, c.reason.unwrap_or_default(), c.message.unwrap_or_default())
-    });
+    let conditions = status
+        .conditions
+        .unwrap_or_default()
+        .into_iter()
+        .map(|c| (c.type_, c.status, c.reason.unwrap_or_default(), c.message.unwrap_or_default()));
     let counters = [status.succeeded, status.failed, status.active, status.ready, status.terminating];
     Ending {
         conditions: conditions.collect(),

@@ -107,8 +107,7 @@ impl World {
     /// A world in which `job` was just created.
     pub fn new(mut job: Job) -> Self {
         let now = Timestamp::from_second(GENESIS).expect("a time within range");
-        let mut world =
-            Self { now, revision: 0, uids: 0, job: None, pods: BTreeMap::new(), log: Vec::new() };
+        let mut world = Self { now, revision: 0, uids: 0, job: None, pods: BTreeMap::new(), log: Vec::new() };
         job.metadata.creation_timestamp = Some(Time(now));
         world.put_job(Actor::World, Some(job));
         world
