@@ -11,6 +11,7 @@
 mod blocked;
 mod disrupt;
 mod engine;
+mod failures;
 mod preflight;
 mod progress;
 mod report;
@@ -25,7 +26,6 @@ use std::time::Duration;
 use futures::StreamExt;
 use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::{Value, json};
@@ -39,6 +39,7 @@ use windlass_job::{Decision, Settings};
 
 use crate::manifest::{self, Kind, Object, Rejected};
 use engine::{Engine, Setup};
+use failures::Failures;
 use progress::Progress;
 use screen::{Screen, Tone};
 
@@ -160,6 +161,7 @@ struct Session<'a> {
     engine: Engine,
     jobs: Vec<(JobName, Progress)>,
     heard: mpsc::UnboundedReceiver<Heard>,
+    failures: Failures,
     grace_max: Duration,
     /// Removed at the end.
     _temporary: Option<tempfile::TempDir>,
@@ -216,6 +218,7 @@ impl<'a> Session<'a> {
             data_dir,
             runs_any_image_on_host: options.runs_any_image_on_host,
         };
+        let failures = Failures::new(engine.client().clone());
         engine.start(setup).await.map_err(|error| Error::Start(with_sources(&error)))?;
         if options.disrupt > 0 {
             let gives_reason = options.gates.retriable_and_non_retriable_failures;
@@ -223,7 +226,7 @@ impl<'a> Session<'a> {
         }
         let grace_max = objects.iter().map(grace).max().unwrap_or_default();
         let screen = screen.clone();
-        Ok(Self { options, screen, engine, jobs, heard, grace_max, _temporary: temporary, signals })
+        Ok(Self { options, screen, engine, jobs, heard, failures, grace_max, _temporary: temporary, signals })
     }
 
     /// Until all Jobs have finished, or somebody interrupts. Returns the exit code.
@@ -262,6 +265,7 @@ impl<'a> Session<'a> {
                 // What was decided is told before what came of it.
                 biased;
                 () = self.signals.next() => return false,
+                () = self.failures.follow() => {}
                 Some(heard) = self.heard.recv() => self.hear(heard).await,
                 Some(change) = changes.next() => self.see(change),
                 _ = look.tick() => self.look().await,
@@ -282,8 +286,7 @@ impl<'a> Session<'a> {
             Heard::Decided { job, note } => {
                 let failure = match &note {
                     Note::PodFinished { pod, outcome: PodOutcome::Counted(None), .. } => {
-                        let pods = Api::<Pod>::namespaced(self.engine.client().clone(), &job.namespace);
-                        pods.get_opt(pod).await.ok().flatten().as_ref().and_then(report::failure_of)
+                        self.failures.of(&job.namespace, pod).await
                     }
                     _ => None,
                 };

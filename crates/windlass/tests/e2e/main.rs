@@ -1,6 +1,7 @@
 //! The real command with real processes, as a user runs it.
 
 mod disruptions;
+mod docs;
 mod exits;
 mod gates;
 mod input;
