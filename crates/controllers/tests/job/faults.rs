@@ -6,12 +6,14 @@ use futures::FutureExt;
 use http::Method;
 use jiff::SignedDuration;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PropagationPolicy};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use serde_json::json;
+use windlass_job::Uid;
 use windlass_job::backoff::Backoff;
+use windlass_job::pod_names::PodNames;
 
 use crate::tap::{Tap, Verdict};
-use crate::world::{COMPLETE, Fate, World, finished, is_held, ledger, phase, quick};
+use crate::world::{COMPLETE, Fate, NAMESPACE, World, finished, has, is_held, ledger, phase, quick};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_status_write_that_meets_a_newer_job_is_done_again() {
@@ -105,5 +107,29 @@ async fn what_happened_while_the_watch_was_broken_is_found_out() {
     }
     let job = world.until_finished("stays").await;
     assert_eq!(ledger(&job), finished(2, 0, None, &COMPLETE));
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_somebody_else_has_is_left_to_them() {
+    let (world, controller) = World::with_controller();
+    let job = world.create_job("j", json!({"suspend": true})).await;
+    let name = PodNames::new("j", &Uid::new(&job.uid().unwrap())).name(None, 0);
+    let squatter = json!({
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"containers": [{"name": "main", "image": "host"}]},
+    });
+    let squatter = serde_json::from_value(squatter).unwrap();
+    let squatter = world.pods().create(&PostParams::default(), &squatter).await.unwrap();
+    world.patch_job("j", json!({"spec": {"suspend": false}})).await;
+    let pods = world.until_pods(|pods| pods.len() == 2).await;
+    let ours = pods.iter().find(|pod| pod.name_any() != name).expect("another name");
+    world.until_job("j", |job| ledger(job)["active"] == 1 && !has(job, "Suspended")).await;
+    world.exit(ours, 0).await;
+    let job = world.until_finished("j").await;
+    let conditions = [COMPLETE[0], COMPLETE[1], "Suspended=False JobResumed"];
+    assert_eq!(ledger(&job), finished(1, 0, None, &conditions));
+    let now = world.pods().get(&name).await.unwrap();
+    assert_eq!(now.metadata.resource_version, squatter.metadata.resource_version);
     controller.stop().await;
 }

@@ -37,6 +37,17 @@ async fn the_reason_of_a_failure_is_written_before_any_finalizer_goes() {
         .expect("the reason is written");
     let released = writes.iter().position(|write| write.body.contains("$deleteFromPrimitiveList/finalizers"));
     assert!(released.is_some_and(|released| announced < released), "{writes:#?}");
+    let uids: Vec<String> = writes
+        .iter()
+        .filter(|write| write.path.contains("/pods/"))
+        .map(|write| {
+            let body: serde_json::Value = serde_json::from_str(&write.body).unwrap();
+            let place = if write.method == "DELETE" { "/preconditions/uid" } else { "/metadata/uid" };
+            body.pointer(place).and_then(|uid| uid.as_str()).unwrap_or_default().to_owned()
+        })
+        .collect();
+    assert_eq!(uids.len(), 5, "two deletions, three releases");
+    assert!(uids.iter().all(|uid| !uid.is_empty()), "each names the pod that was decided on: {writes:#?}");
     controller.stop().await;
 }
 
