@@ -133,3 +133,15 @@ async fn a_name_that_somebody_else_has_is_left_to_them() {
     assert_eq!(now.metadata.resource_version, squatter.metadata.resource_version);
     controller.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_creation_whose_answer_is_lost_makes_no_twin() {
+    let world = World::new();
+    let tap = Tap::new(&world, |k, _| if k == 0 { Verdict::LoseAnswer } else { Verdict::Pass });
+    let controller = world.start(tap.client(), quick());
+    world.create_job("j", json!({})).await;
+    world.until_job("j", |job| ledger(job)["active"] == 1).await;
+    let creations = tap.writes().iter().filter(|write| write.method == Method::POST).count();
+    assert_eq!(creations, 1, "never-too-many: the pod is found, not made again");
+    controller.stop().await;
+}
