@@ -1,8 +1,6 @@
 //! Jobs and pods to measure with.
 
-use std::collections::BTreeMap;
-
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use serde::de::DeserializeOwned;
@@ -34,6 +32,11 @@ pub fn indexed_job(completions: u32) -> Job {
     }))
 }
 
+/// The status of a pod that runs.
+pub fn running() -> PodStatus {
+    PodStatus { phase: Some("Running".to_owned()), ..PodStatus::default() }
+}
+
 /// A pod status with one container that ended with this code.
 pub fn ended(code: i32) -> PodStatus {
     from(json!({
@@ -50,10 +53,10 @@ fn from<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).expect("the benchmark's own objects are well-formed")
 }
 
-/// A Job in a world where every write succeeds at once.
+/// A Job in a world where every write succeeds at once. Like the driver, it keeps no whole pods.
 pub struct World {
     job: Job,
-    pods: BTreeMap<String, Pod>,
+    pods: Vec<NewPod>,
     view: JobView,
     settings: Settings,
     now: Timestamp,
@@ -64,46 +67,45 @@ impl World {
     /// The Job with all its pods running, and nothing to do.
     pub fn running(job: Job) -> Self {
         let facts = JobFacts::from_job(&job, None, &Gates::default());
-        let now = Timestamp::UNIX_EPOCH + SignedDuration::from_hours(24 * 365 * 56);
         let mut world = Self {
             job,
-            pods: BTreeMap::new(),
+            pods: Vec::new(),
             view: JobView::new(facts),
             settings: Settings::default(),
-            now,
+            now: "2026-01-01T00:01:00Z".parse().expect("a time"),
             revision: 1,
         };
         world.settle();
-        let names: Vec<String> = world.pods.keys().cloned().collect();
-        for name in &names {
-            world.set_status(name, from(json!({ "phase": "Running" })));
+        for at in 0..world.pods.len() {
+            let event = world.event(at, running());
+            world.observe(&event);
         }
         world.settle();
         world
     }
 
-    /// The names of all pods.
-    pub fn pod_names(&self) -> Vec<String> {
-        self.pods.keys().cloned().collect()
-    }
-
-    /// One pod event: the pod as the watch brings it, freshly decoded.
-    pub fn event(&mut self, name: &str, status: PodStatus) -> Pod {
+    /// The event that pod number `at` has this status now: the pod as the watch brings it, freshly decoded.
+    pub fn event(&mut self, at: usize, status: PodStatus) -> Pod {
         self.revision += 1;
-        let pod = self.pods.get_mut(name).expect("the pod exists");
+        let mut pod = pod_body(&self.job, &self.pods[at]).expect("the template has labels");
+        pod.metadata.uid = Some(format!("00000000-0000-4000-8000-{at:012x}"));
         pod.metadata.resource_version = Some(self.revision.to_string());
         pod.status = Some(status);
-        pod.clone()
+        pod
     }
 
     /// Takes an event in and decides: what is measured.
     pub fn react(&mut self, event: &Pod) -> usize {
-        self.view.observe_pod(PodFacts::from_pod(event, self.view.job()));
+        self.observe(event);
         decide(&self.view.observation(self.now, &self.settings)).stage.len()
     }
 
+    fn observe(&mut self, event: &Pod) {
+        self.view.observe_pod(PodFacts::from_pod(event, self.view.job()));
+    }
+
     /// Performs decisions until there is nothing left to do.
-    pub fn settle(&mut self) {
+    fn settle(&mut self) {
         loop {
             let decision = decide(&self.view.observation(self.now, &self.settings));
             for action in &decision.stage {
@@ -118,36 +120,18 @@ impl World {
         }
     }
 
-    fn set_status(&mut self, name: &str, status: PodStatus) {
-        let event = self.event(name, status);
-        self.view.observe_pod(PodFacts::from_pod(&event, self.view.job()));
-    }
-
     fn perform(&mut self, action: &Action) -> Outcome {
-        self.revision += 1;
         match action {
-            Action::Create(new) => self.create(new),
-            Action::Release(pod) => {
-                let stored = self.pods.get_mut(&pod.name).expect("the pod exists");
-                stored.metadata.finalizers = None;
-                stored.metadata.resource_version = Some(self.revision.to_string());
-                Outcome::Pod(Box::new(PodFacts::from_pod(stored, self.view.job())))
+            Action::Create(new) => {
+                self.pods.push(new.clone());
+                let pod = self.event(self.pods.len() - 1, PodStatus::default());
+                Outcome::Pod(Box::new(PodFacts::from_pod(&pod, self.view.job())))
             }
-            Action::WriteStatus(_) => Outcome::Written(self.revision.to_string()),
-            Action::Adopt(_)
-            | Action::Disown(_)
-            | Action::Delete(_)
-            | Action::Remove(..)
-            | Action::Emit(_) => Outcome::Done,
+            Action::WriteStatus(_) => {
+                self.revision += 1;
+                Outcome::Written(self.revision.to_string())
+            }
+            other => unreachable!("a Job that only starts needs no {other:?}"),
         }
-    }
-
-    fn create(&mut self, new: &NewPod) -> Outcome {
-        let mut pod = pod_body(&self.job, new).expect("the template has labels");
-        pod.metadata.uid = Some(format!("00000000-0000-4000-8000-{:012x}", self.revision));
-        pod.metadata.resource_version = Some(self.revision.to_string());
-        let facts = PodFacts::from_pod(&pod, self.view.job());
-        self.pods.insert(new.name.clone(), pod);
-        Outcome::Pod(Box::new(facts))
     }
 }

@@ -76,7 +76,8 @@ impl<T> Slots<T> {
     }
 }
 
-/// UIDs are random already: a rotation and a multiplication a word spread them well enough.
+/// A word is taken in by a rotation and a multiplication; the end spreads every bit over all of the hash, because the
+/// table looks at the lowest bits and UIDs may differ in the highest only.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct UidHasher(u64);
 
@@ -96,13 +97,33 @@ impl Hasher for UidHasher {
     }
 
     fn finish(&self) -> u64 {
-        self.0 ^ self.0 >> 32
+        let mut hash = self.0;
+        for factor in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53] {
+            hash = (hash ^ hash >> 33).wrapping_mul(factor);
+        }
+        hash ^ hash >> 33
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::hash::Hash;
+
     use super::*;
+
+    #[test]
+    fn uids_that_differ_in_few_bits_differ_in_the_lowest_and_highest_of_their_hashes() {
+        let hashes = (0..4096_u32).map(|n| {
+            let mut hasher = UidHasher::default();
+            Uid::new(&format!("00000000-0000-4000-8000-{n:012x}")).hash(&mut hasher);
+            hasher.finish()
+        });
+        let (low, high): (BTreeSet<u64>, BTreeSet<u64>) =
+            hashes.map(|hash| (hash & 0xfff, hash >> 52)).unzip();
+        // 4096 balls in 4096 boxes leave about 1/e of them empty.
+        assert!(low.len() > 2400 && high.len() > 2400, "{} {}", low.len(), high.len());
+    }
 
     #[test]
     fn a_freed_slot_is_used_again_and_items_are_found_by_uid() {
