@@ -1,6 +1,6 @@
 //! The driver: the same core as in production, on watches that lag and writes that fail, and mortal between any two.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
@@ -99,7 +99,10 @@ impl Controller {
         self.see_job(world.job().cloned().map(Box::new));
         let present: BTreeMap<String, Box<Pod>> =
             world.pods().map(|pod| (world::uid(pod).to_owned(), Box::new(pod.clone()))).collect();
-        let gone: Vec<String> = self.pods.keys().filter(|uid| !present.contains_key(*uid)).cloned().collect();
+        // Also pods that no watch ever showed, only the answers to our own writes.
+        let answered = self.view.iter().flat_map(|view| view.pods().iter()).map(|pod| pod.uid.to_string());
+        let known: BTreeSet<String> = self.pods.keys().cloned().chain(answered).collect();
+        let gone: Vec<String> = known.into_iter().filter(|uid| !present.contains_key(uid)).collect();
         gone.iter().for_each(|uid| self.see_pod(uid, None));
         present.into_iter().for_each(|(uid, pod)| self.see_pod(&uid, Some(pod)));
     }
