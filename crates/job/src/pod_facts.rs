@@ -213,16 +213,16 @@ fn claim(pod: &Pod, job: &JobFacts) -> Claim {
     let owner = pod.metadata.owner_references.iter().flatten().find(|o| o.controller == Some(true));
     let empty = std::collections::BTreeMap::new();
     let labels = pod.metadata.labels.as_ref().unwrap_or(&empty);
-    let matches = job.selector.as_ref().is_some_and(|selector| selector.matches(labels));
+    let matches = job.selector.as_ref().map(|selector| selector.matches(labels));
     match owner {
-        Some(owner) if Uid::new(&owner.uid) == job.uid => {
-            if matches {
-                Claim::Ours
-            } else {
-                Claim::Stray
-            }
+        // With a selector that can't be read nothing is taken in and nothing let go.
+        Some(owner) if Uid::new(&owner.uid) == job.uid => match matches {
+            None | Some(true) => Claim::Ours,
+            Some(false) => Claim::Stray,
+        },
+        None if matches == Some(true) && pod.metadata.namespace.as_deref() == Some(&job.namespace) => {
+            Claim::Orphan
         }
-        None if matches && pod.metadata.namespace.as_deref() == Some(&job.namespace) => Claim::Orphan,
         Some(_) | None => Claim::Foreign,
     }
 }

@@ -67,7 +67,7 @@ pub(crate) fn plan(
         write.conclude(seen, tally, finish, &mut tracking);
     }
     let is_urgent = !same_ledger(&seen.job.status, &write.next) || !seen.job.index_texts_are_current;
-    write.gauges(seen, tally, finish);
+    write.gauges(seen, tally, finish, fleet);
     tracking.commit(seen, write, is_urgent, fleet);
     tracking
 }
@@ -274,9 +274,11 @@ impl Draft {
     }
 
     /// What can wait until there is nothing better to write: gauges, the start, the Suspended condition.
-    fn gauges(&mut self, seen: &Observation<'_>, tally: &Tally<'_>, finish: Option<&Finish>) {
+    fn gauges(&mut self, seen: &Observation<'_>, tally: &Tally<'_>, finish: Option<&Finish>, fleet: &Fleet) {
         let (job, totals) = (seen.job, tally.totals);
-        self.next.active = totals.active;
+        // Pods that are made in the same stage are there when the write is, or the next one says that they are not.
+        let created = fleet.actions.iter().filter(|action| action.kind() == Kind::Create).count();
+        self.next.active = totals.active + u32::try_from(created).unwrap_or(u32::MAX);
         self.next.ready = Some(totals.ready);
         self.next.terminating = job.tracks_terminating.then_some(totals.terminating);
         self.next.start_time = tally.start_time;
@@ -295,7 +297,7 @@ impl Draft {
         };
         let condition = Condition::new(condition::SUSPENDED, is_suspended, why, text, seen.now);
         if self.next.set_condition(condition) {
-            self.events.push(Event::normal(event, text));
+            self.events.insert(0, Event::normal(event, text));
             // The deadline counts from the resumption.
             self.next.start_time = Some(seen.now).filter(|_| !is_suspended);
         }

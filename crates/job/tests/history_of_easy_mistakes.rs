@@ -167,7 +167,7 @@ fn a_suspended_job_that_fails_says_so_at_once_and_ends_when_it_is_resumed() {
     assert_eq!(
         bench.writes(),
         [
-            "status startTime=60 -Suspended(JobResumed) +Failed(BackoffLimitExceeded) !BackoffLimitExceeded !Resumed"
+            "status startTime=60 -Suspended(JobResumed) +Failed(BackoffLimitExceeded) !Resumed !BackoffLimitExceeded"
         ]
     );
 }
