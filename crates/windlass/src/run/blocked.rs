@@ -3,7 +3,6 @@
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::Api;
 use kube::api::ListParams;
-use windlass_api::names;
 
 use super::JobName;
 
@@ -23,10 +22,9 @@ pub async fn look(client: &kube::Client) -> Vec<(JobName, String)> {
 }
 
 fn of_pod(pod: &Pod) -> Option<(JobName, String)> {
-    let name = pod.metadata.labels.as_ref()?.get(names::JOB_NAME_LABEL)?.clone();
     let status = pod.status.as_ref()?;
     let text = unschedulable(status).or_else(|| waiting(status))?;
-    Some((JobName { namespace: pod.metadata.namespace.clone()?, name }, format!("pods can't start: {text}")))
+    Some((super::owner(pod)?, format!("pods can't start: {text}")))
 }
 
 fn unschedulable(status: &PodStatus) -> Option<String> {

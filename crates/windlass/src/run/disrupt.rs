@@ -97,9 +97,7 @@ fn take(event: watcher::Event<Pod>, targets: &mut BTreeMap<String, Target>, evic
 }
 
 fn target(pod: &Pod) -> Option<Target> {
-    let name = pod.metadata.labels.as_ref()?.get(names::JOB_NAME_LABEL)?.clone();
-    let namespace = pod.metadata.namespace.clone()?;
-    Some(Target { job: JobName { namespace, name }, pod: pod.metadata.name.clone()? })
+    Some(Target { job: super::owner(pod)?, pod: pod.metadata.name.clone()? })
 }
 
 fn choose(targets: &BTreeMap<String, Target>) -> Option<(String, Target)> {

@@ -1,6 +1,6 @@
 //! What failed pods died of, remembered beyond their deletion.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -23,6 +23,8 @@ pub struct Failures {
     client: kube::Client,
     events: BoxStream<'static, Result<watcher::Event<Pod>, watcher::Error>>,
     known: HashMap<Name, String>,
+    /// Came while the failure of another was waited for.
+    unheard: VecDeque<Pod>,
 }
 
 impl Failures {
@@ -30,16 +32,28 @@ impl Failures {
     pub fn new(client: kube::Client) -> Self {
         let failed = watcher::Config::default().fields("status.phase=Failed");
         let events = watcher(Api::<Pod>::all(client.clone()), failed).default_backoff().boxed();
-        Self { client, events, known: HashMap::new() }
+        Self { client, events, known: HashMap::new(), unheard: VecDeque::new() }
     }
 
-    /// Takes in one event. Can be dropped at any time.
-    pub async fn follow(&mut self) {
-        match self.events.next().await {
-            Some(Ok(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod))) => self.take(&pod),
-            Some(Ok(watcher::Event::Init | watcher::Event::InitDone | watcher::Event::Delete(_))) => {}
-            Some(Err(error)) => tracing::warn!(%error, "watch failed pods"),
-            None => std::future::pending().await,
+    /// The next pod that has failed. Can be dropped at any time.
+    pub async fn next(&mut self) -> Pod {
+        match self.unheard.pop_front() {
+            Some(pod) => pod,
+            None => self.arrival().await,
+        }
+    }
+
+    async fn arrival(&mut self) -> Pod {
+        loop {
+            match self.events.next().await {
+                Some(Ok(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod))) => {
+                    self.take(&pod);
+                    return pod;
+                }
+                Some(Ok(watcher::Event::Init | watcher::Event::InitDone | watcher::Event::Delete(_))) => {}
+                Some(Err(error)) => tracing::warn!(%error, "watch failed pods"),
+                None => std::future::pending().await,
+            }
         }
     }
 
@@ -67,7 +81,8 @@ impl Failures {
         // It is gone already: its last event is on the way.
         let arrives = async {
             while !self.known.contains_key(&key) {
-                self.follow().await;
+                let pod = self.arrival().await;
+                self.unheard.push_back(pod);
             }
         };
         let _ = tokio::time::timeout(LAST_EVENT_WITHIN, arrives).await;

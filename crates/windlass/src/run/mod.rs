@@ -26,16 +26,18 @@ use std::time::Duration;
 use futures::StreamExt;
 use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
-use windlass_api::Gates;
+use windlass_api::{Gates, names};
 use windlass_controllers::job::{JobKey, Observer};
 use windlass_job::backoff::Backoff;
 use windlass_job::trace::{Note, PodOutcome};
-use windlass_job::{Decision, Settings};
+use windlass_job::{Decision, JobFacts, Settings};
 
 use crate::manifest::{self, Kind, Object, Rejected};
 use engine::{Engine, Setup};
@@ -205,10 +207,9 @@ impl<'a> Session<'a> {
         let backoff = Backoff { base: signed(base), max: signed(max) };
         let jobs = jobs
             .into_iter()
-            .map(|(name, job)| {
+            .map(|(name, facts)| {
                 let label = manifest::label(Kind::Job.name(), &name.namespace, &name.name);
-                let progress = Progress::new(label, &job, screen);
-                (name, progress)
+                (name, Progress::new(label, facts, screen))
             })
             .collect();
         let setup = Setup {
@@ -265,7 +266,7 @@ impl<'a> Session<'a> {
                 // What was decided is told before what came of it.
                 biased;
                 () = self.signals.next() => return false,
-                () = self.failures.follow() => {}
+                pod = self.failures.next() => self.see_failed(&pod),
                 Some(heard) = self.heard.recv() => self.hear(heard).await,
                 Some(change) = changes.next() => self.see(change),
                 _ = look.tick() => self.look().await,
@@ -299,6 +300,14 @@ impl<'a> Session<'a> {
                     progress.say(Tone::Warning, &format!("evicting pod {pod} ({nth} of {of})"));
                 }
             }
+        }
+    }
+
+    fn see_failed(&mut self, pod: &Pod) {
+        if let Some(job) = owner(pod)
+            && let Some(progress) = self.progress(&job)
+        {
+            progress.see_failed(pod);
         }
     }
 
@@ -363,7 +372,7 @@ async fn create(
     file: &str,
     objects: &[Object],
     gates: Gates,
-) -> Result<Vec<(JobName, Job)>, Error> {
+) -> Result<Vec<(JobName, JobFacts)>, Error> {
     let (mut jobs, mut problems) = (Vec::new(), Vec::new());
     for object in objects {
         match engine.create(object).await {
@@ -372,9 +381,10 @@ async fn create(
                     screen.line(Tone::Warning, &format!("warning: {}: {warning}", object.label()));
                 }
                 if object.kind == Kind::Job {
-                    let job: Job = serde_json::from_value(created.json)
+                    let job = Job::deserialize(&created.json)
                         .map_err(|error| Error::Start(format!("read back {}: {error}", object.label())))?;
-                    jobs.push((name_of(&job), job));
+                    let draft = created.json["spec"].get("backoffPolicy");
+                    jobs.push((name_of(&job), JobFacts::from_job(&job, draft, &gates)));
                 }
             }
             Err(refused) if refused.causes.is_empty() => problems.push(object.problem("", refused.message)),
@@ -409,6 +419,12 @@ fn name_of(job: &Job) -> JobName {
         namespace: meta.namespace.clone().unwrap_or_default(),
         name: meta.name.clone().unwrap_or_default(),
     }
+}
+
+/// The Job of a pod.
+fn owner(pod: &Pod) -> Option<JobName> {
+    let name = pod.metadata.labels.as_ref()?.get(names::JOB_NAME_LABEL)?.clone();
+    Some(JobName { namespace: pod.metadata.namespace.clone()?, name })
 }
 
 /// The grace period of a Job's pods.

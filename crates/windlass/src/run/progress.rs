@@ -6,9 +6,12 @@ use std::time::Instant;
 use indicatif::ProgressBar;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
 use windlass_api::indexes::IndexSet;
+use windlass_job::policy::failure::Action;
 use windlass_job::trace::{Note, PodOutcome, Trigger, Wait};
 use windlass_job::verdict::Ending;
+use windlass_job::{JobFacts, PodFacts};
 
 use super::report::{self, Counts, End};
 use super::screen::{Screen, Tone};
@@ -36,6 +39,7 @@ pub fn is_of_interest(note: &Note) -> bool {
 pub struct Progress {
     label: String,
     screen: Screen,
+    facts: JobFacts,
     bar: Option<ProgressBar>,
     since: Instant,
     total: Option<u64>,
@@ -53,14 +57,14 @@ pub struct Progress {
 
 impl Progress {
     /// Begins to show a Job.
-    pub fn new(label: String, job: &Job, screen: &Screen) -> Self {
-        let spec = job.spec.clone().unwrap_or_default();
-        let count = |value: Option<i32>| value.and_then(|value| u64::try_from(value).ok());
-        let total = count(spec.completions);
+    pub fn new(label: String, facts: JobFacts, screen: &Screen) -> Self {
+        let total = facts.completions.map(u64::from);
+        let parallelism = facts.parallelism;
         let bar = screen.bar(&label, total);
         let progress = Self {
             label,
             screen: screen.clone(),
+            facts,
             bar,
             since: Instant::now(),
             total,
@@ -73,7 +77,6 @@ impl Progress {
             cause: None,
             end: None,
         };
-        let parallelism = count(spec.parallelism).unwrap_or(1);
         let what = match total {
             None => "until one pod succeeds".to_owned(),
             Some(1) => "1 completion".to_owned(),
@@ -98,6 +101,22 @@ impl Progress {
         if self.told.insert(text.to_owned()) {
             self.say(tone, text);
         }
+    }
+
+    /// A pod has failed. Where indexes have limits of their own, the last failed pod of an index is kept, and recorded only
+    /// when it is replaced: too late to tell of it. The verdict is the same then as now.
+    pub fn see_failed(&mut self, pod: &Pod) {
+        if self.facts.per_index.is_none() {
+            return;
+        }
+        let seen = PodFacts::from_pod(pod, &self.facts);
+        let outcome = match seen.rule.as_deref().cloned() {
+            Some(rule) if rule.action == Action::Ignore => PodOutcome::Ignored(rule),
+            rule => PodOutcome::Counted(rule),
+        };
+        let failure = report::failure_of(pod).filter(|_| outcome == PodOutcome::Counted(None));
+        let note = Note::PodFinished { pod: seen.name.to_string(), index: seen.index, outcome };
+        self.hear(&note, failure.as_deref());
     }
 
     /// Part of a decision. `failure` is what is known about the pod that it is about.

@@ -119,7 +119,7 @@ fn a_second_sigint_does_not_wait_for_pods() {
     let mut running = Running::start(&[], &file);
     wait_for_file(&ready);
     running.signal(Signal::INT);
-    running.wait_for_line("interrupted: pods are being ended");
+    running.wait_for_lines(&["interrupted: pods are being ended"]);
     running.signal(Signal::INT);
     let ran = running.finish();
     assert_eq!(ran.code, Some(130), "{}", ran.stderr);

@@ -150,7 +150,22 @@ fn pods_that_can_not_start_say_why() {
         json!({"requests": {"cpu": "100000"}});
     std::fs::write(&file, manifest.to_string()).expect("written");
     let mut running = crate::support::Running::start(&[], &file);
-    running.wait_for_line("job/x: pods can't start: 0/1 nodes are available: 1 Insufficient cpu.");
+    running.wait_for_lines(&["job/x: pods can't start: 0/1 nodes are available: 1 Insufficient cpu."]);
     running.signal(rustix::process::Signal::INT);
     assert_eq!(running.finish().code, Some(130));
+}
+
+#[test]
+fn the_failure_of_an_index_is_told_when_it_happens_and_not_when_it_is_retried() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("job.json");
+    let spec = json!({"completionMode": "Indexed", "completions": 1, "backoffLimitPerIndex": 1});
+    std::fs::write(&file, job("x", spec, "exit 9")).expect("written");
+    let mut running = crate::support::Running::start(&["--backoff-base", "1h", "--backoff-max", "1h"], &file);
+    let failed = "(index 0) failed, no rule matches: counted (container main: exit code 9)";
+    running.wait_for_lines(&[failed, "job/x: retry in 3"]);
+    running.signal(rustix::process::Signal::INT);
+    let ran = running.finish();
+    assert_eq!(ran.code, Some(130), "{}", ran.stderr);
+    assert_eq!(ran.count("(index 0) failed"), 1, "{}", ran.stderr);
 }

@@ -81,16 +81,14 @@ impl Running {
         Self::spawn(&mut windlass(&args))
     }
 
-    /// Waits for a line of standard error that contains `text`.
-    pub fn wait_for_line(&mut self, text: &str) {
+    /// Waits until each of these texts is in a line of standard error, in any order.
+    pub fn wait_for_lines(&mut self, texts: &[&str]) {
         let deadline = Instant::now() + PATIENCE;
-        loop {
+        let is_told = |told: &str, text: &str| told.lines().any(|line| line.contains(text));
+        while let Some(missing) = texts.iter().find(|text| !is_told(&self.stderr, text)) {
             let line = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now()));
-            let line = line.unwrap_or_else(|_| panic!("no line with {text:?} in:\n{}", self.stderr));
+            let line = line.unwrap_or_else(|_| panic!("no line with {missing:?} in:\n{}", self.stderr));
             self.stderr.push_str(&format!("{line}\n"));
-            if line.contains(text) {
-                return;
-            }
         }
     }
 
