@@ -1,0 +1,181 @@
+//! Everything up to the first pod: reads and checks the manifest, creates its objects, and starts the parts.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use k8s_openapi::api::batch::v1::Job;
+use serde::Deserialize;
+use tokio::sync::mpsc;
+use windlass_api::Gates;
+use windlass_job::backoff::Backoff;
+use windlass_job::{JobFacts, Settings};
+
+use super::engine::{Engine, Setup};
+use super::failures::Failures;
+use super::progress::Progress;
+use super::screen::{Screen, Tone};
+use super::session::{Listener, Session, Signals};
+use super::{JobName, Options, disrupt, name_of, preflight};
+use crate::manifest::{self, Kind, Object, Rejected};
+
+/// Kubernetes' own grace period of a pod that names none.
+const GRACE_DEFAULT: u64 = 30;
+
+const HINT_INVALID: &str = "the rules are those of Kubernetes v1.36; correct the fields above and run again";
+const HINT_FILE: &str = "name a manifest, or - to read it from standard input";
+
+/// Why nothing was run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The manifest can't be run.
+    #[error(transparent)]
+    Rejected(#[from] Rejected),
+    /// The delays contradict each other.
+    #[error(
+        "error: --backoff-max {max:?} is shorter than --backoff-base {base:?}\nhint: give a longer --backoff-max"
+    )]
+    Backoff { base: Duration, max: Duration },
+    /// There is no place for logs.
+    #[error("error: create directory {path} for logs: {source}\nhint: give a directory that can be written to", path = .path.display())]
+    Directory { path: PathBuf, source: io::Error },
+    /// A part did not start.
+    #[error("error: {0}\nhint: run with WINDLASS_LOG=debug to see more")]
+    Start(String),
+}
+
+/// Everything up to the start of the first pod.
+pub async fn start<'a>(options: &'a Options, screen: &Screen) -> Result<Session<'a>, Error> {
+    let (base, max) = (options.backoff_base, options.backoff_max);
+    if max < base {
+        return Err(Error::Backoff { base, max });
+    }
+    let (file, text) = read(&options.file)?;
+    let objects = manifest::read(&file, &text)?;
+    preflight::check(&file, &objects, options.runs_any_image_on_host)?;
+    let mut engine = Engine::new(options.gates);
+    let jobs = create(&engine, screen, &file, &objects, options.gates).await?;
+
+    let signals = Signals::catch().map_err(|error| Error::Start(with_sources(&error)))?;
+    let (data_dir, temporary) = directory(options.keep.as_deref())?;
+    let (hear, heard) = mpsc::unbounded_channel();
+    let backoff = Backoff { base: signed(base), max: signed(max) };
+    let jobs = jobs
+        .into_iter()
+        .map(|(name, facts)| {
+            let label = manifest::label(Kind::Job.name(), &name.namespace, &name.name);
+            (name, Progress::new(label, facts, screen))
+        })
+        .collect();
+    let setup = Setup {
+        gates: options.gates,
+        settings: Settings { backoff, ..Settings::default() },
+        observer: Arc::new(Listener(hear.clone())),
+        data_dir,
+        runs_any_image_on_host: options.runs_any_image_on_host,
+    };
+    let failures = Failures::new(engine.client().clone());
+    engine.start(setup).await.map_err(|error| Error::Start(with_sources(&error)))?;
+    if options.disrupt > 0 {
+        let gives_reason = options.gates.retriable_and_non_retriable_failures;
+        tokio::spawn(disrupt::disrupt(engine.client().clone(), options.disrupt, gives_reason, hear));
+    }
+    let grace_max = objects.iter().map(grace).max().unwrap_or_default();
+    let screen = screen.clone();
+    Ok(Session { options, screen, engine, jobs, heard, failures, grace_max, temporary, signals })
+}
+
+/// Creates all objects. Every one that the API server refuses is told of.
+async fn create(
+    engine: &Engine,
+    screen: &Screen,
+    file: &str,
+    objects: &[Object],
+    gates: Gates,
+) -> Result<Vec<(JobName, JobFacts)>, Error> {
+    let (mut jobs, mut problems) = (Vec::new(), Vec::new());
+    for object in objects {
+        match engine.create(object).await {
+            Ok(created) => {
+                for warning in warnings(object, created.warnings, gates) {
+                    screen.line(Tone::Warning, &format!("warning: {}: {warning}", object.label()));
+                }
+                if object.kind == Kind::Job {
+                    let job = Job::deserialize(&created.json)
+                        .map_err(|error| Error::Start(format!("read back {}: {error}", object.label())))?;
+                    let draft = created.json["spec"].get("backoffPolicy");
+                    jobs.push((name_of(&job), JobFacts::from_job(&job, draft, &gates)));
+                }
+            }
+            Err(refused) if refused.causes.is_empty() => problems.push(object.problem("", refused.message)),
+            Err(refused) => problems.extend(
+                refused
+                    .causes
+                    .iter()
+                    .map(|(field, message)| object.problem(field, format!("{field}: {message}"))),
+            ),
+        }
+    }
+    if problems.is_empty() {
+        return Ok(jobs);
+    }
+    Err(Rejected { file: file.to_owned(), problems, hint: HINT_INVALID.to_owned() }.into())
+}
+
+fn warnings(object: &Object, mut warnings: Vec<String>, gates: Gates) -> Vec<String> {
+    let has_draft = object.kind == Kind::Job && !object.json["spec"]["backoffPolicy"].is_null();
+    if has_draft && !gates.retriable_and_non_retriable_failures {
+        warnings.push(
+            "spec.backoffPolicy is ignored: switch it on with --feature-gates RetriableAndNonRetriableFailures=true"
+                .to_owned(),
+        );
+    }
+    warnings
+}
+
+/// The grace period of a Job's pods.
+fn grace(object: &Object) -> Duration {
+    let seconds = object.json["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].as_u64();
+    Duration::from_secs(seconds.unwrap_or(GRACE_DEFAULT))
+}
+
+/// The name to put in messages, and the text.
+fn read(file: &Path) -> Result<(String, String), Rejected> {
+    if file == Path::new("-") {
+        let mut text = String::new();
+        let name = "<stdin>";
+        return match io::stdin().lock().read_to_string(&mut text) {
+            Ok(_) => Ok((name.to_owned(), text)),
+            Err(error) => Err(Rejected::whole(name, format!("read: {error}"), HINT_FILE)),
+        };
+    }
+    let name = file.display().to_string();
+    match std::fs::read_to_string(file) {
+        Ok(text) => Ok((name, text)),
+        Err(error) => Err(Rejected::whole(&name, format!("read: {error}"), HINT_FILE)),
+    }
+}
+
+/// Where the node keeps its files: what the user wants to keep, or a directory that goes away.
+fn directory(keep: Option<&Path>) -> Result<(PathBuf, Option<tempfile::TempDir>), Error> {
+    let Some(keep) = keep else {
+        let made = tempfile::Builder::new().prefix("windlass-").tempdir();
+        let made = made.map_err(|source| Error::Directory { path: std::env::temp_dir(), source })?;
+        return Ok((made.path().to_owned(), Some(made)));
+    };
+    std::fs::create_dir_all(keep).map_err(|source| Error::Directory { path: keep.to_owned(), source })?;
+    let absolute =
+        std::path::absolute(keep).map_err(|source| Error::Directory { path: keep.to_owned(), source })?;
+    Ok((absolute, None))
+}
+
+fn signed(duration: Duration) -> SignedDuration {
+    SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
+}
+
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let sources = std::iter::successors(error.source(), |error| error.source());
+    sources.fold(error.to_string(), |text, source| format!("{text}: {source}"))
+}
