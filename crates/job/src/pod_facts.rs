@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use windlass_api::names;
 
 use crate::job_facts::{JobFacts, revision};
-use crate::policy::failure::RuleMatch;
+use crate::policy::failure::{Action, RuleMatch};
 use crate::uid::Uid;
 
 /// `status.phase`.
@@ -184,6 +184,11 @@ impl PodFacts {
                 self.is_deleted && !job.only_replaces_failed()
             }
         }
+    }
+
+    /// A rule of the failure policy says that this pod fails the Job.
+    pub(crate) fn fails_job(&self) -> bool {
+        self.rule.as_ref().is_some_and(|rule| rule.action == Action::FailJob)
     }
 
     pub(crate) fn victim_order(&self) -> VictimOrder<'_> {

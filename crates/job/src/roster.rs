@@ -19,7 +19,6 @@ use windlass_api::indexes::IndexSet;
 use crate::backoff::later;
 use crate::job_facts::JobFacts;
 use crate::pod_facts::{Claim, Phase, PodFacts};
-use crate::policy::failure::Action;
 use crate::slots::Slots;
 use crate::uid::Uid;
 
@@ -128,7 +127,7 @@ impl Standing {
             is_deleted: pod.is_deleted,
             is_ready: pod.is_ready,
             is_held: pod.has_finalizer,
-            is_condemning: state == State::Failed && is_condemning(pod),
+            is_condemning: state == State::Failed && pod.fails_job(),
             restarts: if counts_restarts { pod.restarts } else { 0 },
             index: pod.index,
             finished_at: pod.finished_at,
@@ -533,8 +532,4 @@ impl Roster {
             self.crowded.remove(&index);
         }
     }
-}
-
-fn is_condemning(pod: &PodFacts) -> bool {
-    pod.rule.as_ref().is_some_and(|rule| rule.action == Action::FailJob)
 }

@@ -18,7 +18,6 @@ use crate::fleet::Fleet;
 use crate::job_facts::{Condition, Status, Uncounted};
 use crate::observation::Observation;
 use crate::pod_facts::{Phase, PodFacts};
-use crate::policy::failure;
 use crate::tally::{Tally, counts};
 use crate::trace::{Note, PodOutcome, Wait};
 use crate::uid::Uid;
@@ -154,7 +153,7 @@ fn step(seen: &Observation<'_>, tally: &Tally<'_>, finish: Option<&Finish>, pod:
     }
     if seen.has_failed(pod) {
         // The pod that fails the Job is evidence until the status says so.
-        if is_condemning(pod) && !takes_all {
+        if pod.fails_job() && !takes_all {
             return Step::Hold;
         }
         return if has_place && counts(pod) { Step::RecordFailure } else { Step::Release };
@@ -167,10 +166,6 @@ fn step(seen: &Observation<'_>, tally: &Tally<'_>, finish: Option<&Finish>, pod:
         None if job.is_deleted && finish.is_none() => Step::Release,
         Some(_) | None => Step::Hold,
     }
-}
-
-fn is_condemning(pod: &PodFacts) -> bool {
-    pod.rule.as_ref().is_some_and(|rule| rule.action == failure::Action::FailJob)
 }
 
 /// What is worth saying about a pod: each is said once, when it is recorded, or released without being recorded.
