@@ -137,8 +137,6 @@ impl Known {
                 if self.is_pod_gone(&facts.uid) { Outcome::Gone } else { Outcome::Pod(Box::new(facts)) }
             }
             Answer::Gone => Outcome::Gone,
-            // The watch has shown the Job as we wrote it, or newer: what it says counts.
-            Answer::Written(version) if !self.view.is_news(&version) => Outcome::Done,
             Answer::Written(version) => Outcome::Written(version),
             Answer::Done => Outcome::Done,
             Answer::Taken => Outcome::Taken,
