@@ -48,6 +48,8 @@ pub struct Progress {
     /// Failed pods and blockages that were told: a decision may be made more than once.
     told: HashSet<String>,
     tenths: u64,
+    /// It was told that the last pods are waited for; their number is not told as it falls.
+    is_waiting_for_pods: bool,
     last_failure: Option<String>,
     /// The last failure of each index.
     index_failures: BTreeMap<u32, String>,
@@ -72,6 +74,7 @@ impl Progress {
             retry_at: None,
             told: HashSet::new(),
             tenths: 0,
+            is_waiting_for_pods: false,
             last_failure: None,
             index_failures: BTreeMap::new(),
             cause: None,
@@ -140,7 +143,12 @@ impl Progress {
                 self.say_once(Tone::Good, &note.to_string());
             }
             Note::Removing { .. } => self.say(Tone::Plain, &note.to_string()),
-            Note::UnknownMode | Note::WaitingForPods { .. } => self.say_once(Tone::Plain, &note.to_string()),
+            Note::UnknownMode => self.say_once(Tone::Plain, &note.to_string()),
+            Note::WaitingForPods { .. } => {
+                if !std::mem::replace(&mut self.is_waiting_for_pods, true) {
+                    self.say(Tone::Plain, &note.to_string());
+                }
+            }
             Note::Ending { .. }
             | Note::NotOurs { .. }
             | Note::Finished

@@ -74,9 +74,21 @@ pub fn failure_of(pod: &Pod) -> Option<String> {
     failed.or_else(|| status.reason.as_ref().map(|reason| format!("reason {reason}")))
 }
 
+/// Longer messages are cut: a line should stay one.
+const MESSAGE_CHARS_MAX: usize = 200;
+
 fn exit_code(container: &ContainerStatus) -> Option<String> {
-    let ended = container.state.as_ref()?.terminated.as_ref()?;
-    (ended.exit_code != 0).then(|| format!("container {}: exit code {}", container.name, ended.exit_code))
+    let ended = container.state.as_ref()?.terminated.as_ref().filter(|ended| ended.exit_code != 0)?;
+    // `Error` says no more than the exit code does.
+    let reason = ended.reason.as_deref().filter(|reason| !matches!(*reason, "" | "Error"));
+    let message = ended.message.as_deref().and_then(|message| message.trim().lines().next());
+    let message = message.map(|message| message.chars().take(MESSAGE_CHARS_MAX).collect::<String>());
+    let details: Vec<&str> = reason.into_iter().chain(message.as_deref()).collect();
+    let mut text = format!("container {}: exit code {}", container.name, ended.exit_code);
+    if !details.is_empty() {
+        text.push_str(&format!(", {}", details.join(": ")));
+    }
+    Some(text)
 }
 
 /// Failed indexes that are explained one by one; the others are only listed.
@@ -122,6 +134,18 @@ mod tests {
         let cases = [
             (json!({"containerStatuses": [ended("a", 0), ended("b", 3)]}), Some("container b: exit code 3")),
             (json!({"initContainerStatuses": [ended("i", 1)]}), Some("container i: exit code 1")),
+            (
+                json!({"containerStatuses": [{"name": "a", "state": {"terminated": {
+                    "exitCode": 128, "reason": "StartError", "message": "exec x: no such file\nmore",
+                }}}]}),
+                Some("container a: exit code 128, StartError: exec x: no such file"),
+            ),
+            (
+                json!({"containerStatuses": [{"name": "a", "state": {"terminated": {
+                    "exitCode": 1, "reason": "Error", "message": "",
+                }}}]}),
+                Some("container a: exit code 1"),
+            ),
             (json!({"reason": "DeadlineExceeded"}), Some("reason DeadlineExceeded")),
             (json!({"containerStatuses": [ended("a", 0)]}), None),
         ];

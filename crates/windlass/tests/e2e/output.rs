@@ -169,3 +169,15 @@ fn the_failure_of_an_index_is_told_when_it_happens_and_not_when_it_is_retried() 
     assert_eq!(ran.code, Some(130), "{}", ran.stderr);
     assert_eq!(ran.count("(index 0) failed"), 1, "{}", ran.stderr);
 }
+
+#[test]
+fn a_program_that_is_not_there_is_named() {
+    let manifest = job("x", json!({"backoffLimit": 0}), "true")
+        .replace("[\"sh\",\"-c\",\"true\"]", "[\"/no/such/program\"]");
+    let ran = run_manifest(&[], &manifest);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    let told = "failed, no rule matches: counted (container main: exit code 128, StartError: ";
+    let line =
+        ran.stderr.lines().find(|line| line.contains(told)).unwrap_or_else(|| panic!("{}", ran.stderr));
+    assert!(line.contains("/no/such/program"), "{line}");
+}
