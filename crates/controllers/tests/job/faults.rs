@@ -121,6 +121,7 @@ async fn a_name_that_somebody_else_has_is_left_to_them() {
     });
     let squatter = serde_json::from_value(squatter).unwrap();
     let squatter = world.pods().create(&PostParams::default(), &squatter).await.unwrap();
+    world.until_job("j", |job| has(job, "Suspended")).await;
     world.patch_job("j", json!({"spec": {"suspend": false}})).await;
     let pods = world.until_pods(|pods| pods.len() == 2).await;
     let ours = pods.iter().find(|pod| pod.name_any() != name).expect("another name");
