@@ -272,27 +272,43 @@ impl fmt::Display for Trigger {
         match self {
             Self::Rule { pod, matched } => write!(f, "pod {pod}, {matched}"),
             Self::BackoffLimit { failed, restarts, limit } => {
-                write!(f, "{failed} failures and {restarts} restarts, backoffLimit {limit}")
+                let (failures, restarts) =
+                    (Plural(u64::from(*failed), "failure"), Plural(*restarts, "restart"));
+                write!(f, "{failures} and {restarts}, backoffLimit {limit}")
             }
             Self::Deadline { at } => write!(f, "the deadline was {at}"),
             Self::FailedIndexes { failed, max: Some(max) } => {
-                write!(f, "{failed} failed indexes, maxFailedIndexes {max}")
+                write!(f, "{failed} failed {}, maxFailedIndexes {max}", index_noun(*failed))
             }
-            Self::FailedIndexes { failed, max: None } => write!(f, "{failed} failed indexes"),
+            Self::FailedIndexes { failed, max: None } => write!(f, "{failed} failed {}", index_noun(*failed)),
             Self::SuccessRule { rule } => write!(f, "success policy rule {rule} is met"),
             Self::Completions { succeeded } => write!(f, "{succeeded} completions"),
         }
     }
 }
 
+/// A number of things.
+struct Plural(u64, &'static str);
+
+impl fmt::Display for Plural {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(count, noun) = self;
+        write!(f, "{count} {noun}{}", if *count == 1 { "" } else { "s" })
+    }
+}
+
+fn index_noun(count: u64) -> &'static str {
+    if count == 1 { "index" } else { "indexes" }
+}
+
 impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Backoff { failures, last } => {
-                write!(f, "back-off after {failures} failures, the last at {last}")
+                write!(f, "back-off after {}, the last at {last}", Plural(u64::from(*failures), "failure"))
             }
             Self::IndexBackoff { index, failures } => {
-                write!(f, "back-off of index {index} after {failures} failures")
+                write!(f, "back-off of index {index} after {}", Plural(u64::from(*failures), "failure"))
             }
             Self::Deadline => f.write_str("the deadline"),
             Self::Api(kind) => write!(f, "{kind} failed a moment ago"),

@@ -53,7 +53,7 @@ fn every_note_reads_as_one_line() {
         ),
         (
             ending(Trigger::BackoffLimit { failed: 3, restarts: 1, limit: 2 }),
-            "the Job fails (R): 3 failures and 1 restarts, backoffLimit 2",
+            "the Job fails (R): 3 failures and 1 restart, backoffLimit 2",
         ),
         (ending(Trigger::Deadline { at: until }), "the Job fails (R): the deadline was 2026-01-01T00:01:30Z"),
         (
@@ -220,9 +220,9 @@ fn a_deadline_that_is_waited_for_is_told() {
 fn each_trigger_of_an_end_is_told() {
     let index = |name: &str, index: u32| common::pod(name).index(index);
     let cases = [
-        (job().limit(0), vec![common::pod("a").failed(0)], "1 failures and 0 restarts, backoffLimit 0"),
+        (job().limit(0), vec![common::pod("a").failed(0)], "1 failure and 0 restarts, backoffLimit 0"),
         (job().deadline(0), vec![], "the deadline was 2026-01-01T00:00:00Z"),
-        (job().indexed(1, 1).per_index(0), vec![index("a", 0).failed(0)], "1 failed indexes"),
+        (job().indexed(1, 1).per_index(0), vec![index("a", 0).failed(0)], "1 failed index"),
         (
             job().indexed(2, 2).per_index(0).max_failed(0),
             vec![index("a", 0).failed(0), index("b", 1).failed(0)],

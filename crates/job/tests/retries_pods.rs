@@ -103,7 +103,7 @@ fn each_index_has_a_back_off_of_its_own() {
     let mut bench = running(job().indexed(2, 2).per_index(2), &["0.0", "1.0"]);
     bench.fail("0.0");
     assert_eq!(bench.run(), Wake::At(at(10)));
-    assert_eq!(bench.trace(), "wait until 2026-01-01T00:00:10Z: back-off of index 0 after 1 failures");
+    assert_eq!(bench.trace(), "wait until 2026-01-01T00:00:10Z: back-off of index 0 after 1 failure");
     bench.advance(10).hush().fail("0.1").fail("1.0");
     assert_eq!(bench.run(), Wake::At(at(20)), "the first failure of index 1");
     bench.advance(10).hush();

@@ -190,7 +190,7 @@ fn the_sooner_of_two_times_wakes_the_decision() {
     assert_eq!(bench.run(), Wake::At(at(10)));
     assert_eq!(
         bench.trace(),
-        "wait until 2026-01-01T00:00:10Z: back-off after 1 failures, the last at 2026-01-01T00:00:00Z\n\
+        "wait until 2026-01-01T00:00:10Z: back-off after 1 failure, the last at 2026-01-01T00:00:00Z\n\
          wait until 2026-01-01T00:00:50Z: the deadline"
     );
 }

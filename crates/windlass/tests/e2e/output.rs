@@ -35,7 +35,7 @@ fn a_long_wait_is_announced() {
     let announced = |line: &&String| {
         ["2s", "3s"]
             .iter()
-            .any(|wait| line.starts_with(&format!("job/x: retry in {wait}: back-off after 1 failures")))
+            .any(|wait| line.starts_with(&format!("job/x: retry in {wait}: back-off after 1 failure")))
     };
     assert_eq!(ran.lines("x").iter().filter(announced).count(), 1, "{}", ran.stderr);
 }
