@@ -1,0 +1,131 @@
+//! The roles and bindings that every server has: what upstream calls bootstrap policy, for the resources served here.
+
+use serde_json::{Value, json};
+
+use super::policy::GROUP;
+use crate::Shared;
+use crate::create;
+use crate::request::{Query, Target};
+use crate::status::{Result, Status};
+
+const READ: [&str; 3] = ["get", "list", "watch"];
+const WRITE: [&str; 5] = ["create", "delete", "deletecollection", "patch", "update"];
+
+/// Creates what is not there. What is there stays: somebody may have changed it.
+pub(crate) fn install(shared: &Shared) -> Result<()> {
+    for (plural, body) in roles().into_iter().chain(bindings()) {
+        let target = Target::parse(&format!("/apis/{GROUP}/v1/{plural}"))?;
+        match create::create(shared, &target, &Query::default(), body.to_string().as_bytes()) {
+            Ok(_) => {}
+            Err(status) if status.is_taken() => {}
+            Err(status) => return Err(Status::internal(&status.to_json()["message"].to_string())),
+        }
+    }
+    Ok(())
+}
+
+fn object(name: &str, field: &str, value: &Value) -> Value {
+    json!({
+        "metadata": {
+            "name": name,
+            "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
+            "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"},
+        },
+        field: value,
+    })
+}
+
+fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
+    json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
+}
+
+fn roles() -> Vec<(&'static str, Value)> {
+    let role = |name: &str, rules: Vec<Value>| ("clusterroles", object(name, "rules", &json!(rules)));
+    let everything = vec![
+        json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}),
+        json!({"nonResourceURLs": ["*"], "verbs": ["*"]}),
+    ];
+    let paths =
+        ["/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz"];
+    let paths: Vec<&str> = paths.into_iter().chain(["/version", "/version/"]).collect();
+    let discovery = vec![json!({"nonResourceURLs": paths, "verbs": ["get"]})];
+    let reviews = ["selfsubjectaccessreviews", "selfsubjectrulesreviews"];
+    let basic = vec![
+        rule("authorization.k8s.io", &reviews, &["create"]),
+        rule("authentication.k8s.io", &["selfsubjectreviews"], &["create"]),
+    ];
+    let edit: Vec<Value> = view().into_iter().chain(edit()).collect();
+    let admin = edit.iter().cloned().chain(admin()).collect();
+    vec![
+        role("cluster-admin", everything),
+        role("admin", admin),
+        role("edit", edit),
+        role("view", view()),
+        role("system:discovery", discovery),
+        role("system:basic-user", basic),
+    ]
+}
+
+/// Everything in a namespace but Secrets and who may do what.
+fn view() -> Vec<Value> {
+    let core = [
+        "configmaps",
+        "events",
+        "limitranges",
+        "namespaces",
+        "namespaces/status",
+        "persistentvolumeclaims",
+        "persistentvolumeclaims/status",
+        "pods",
+        "pods/log",
+        "pods/status",
+        "resourcequotas",
+        "resourcequotas/status",
+        "serviceaccounts",
+        "services",
+        "services/status",
+    ];
+    vec![
+        rule("", &core, &READ),
+        rule("batch", &["cronjobs", "cronjobs/status", "jobs", "jobs/status"], &READ),
+        rule("policy", &["poddisruptionbudgets", "poddisruptionbudgets/status"], &READ),
+        rule("events.k8s.io", &["events"], &READ),
+    ]
+}
+
+/// What `edit` has besides `view`.
+fn edit() -> Vec<Value> {
+    let core =
+        ["configmaps", "events", "persistentvolumeclaims", "pods", "secrets", "serviceaccounts", "services"];
+    vec![
+        rule("", &["pods/attach", "pods/exec", "pods/portforward", "secrets"], &READ),
+        rule("", &core, &WRITE),
+        rule("", &["pods/attach", "pods/exec", "pods/portforward"], &WRITE),
+        rule("", &["pods/eviction", "serviceaccounts/token"], &["create"]),
+        rule("batch", &["cronjobs", "cronjobs/status", "jobs", "jobs/status"], &WRITE),
+        rule("policy", &["poddisruptionbudgets", "poddisruptionbudgets/status"], &WRITE),
+        rule("coordination.k8s.io", &["leases"], &[READ.as_slice(), &WRITE].concat()),
+    ]
+}
+
+/// What `admin` has besides `edit`.
+fn admin() -> Vec<Value> {
+    vec![
+        rule("authorization.k8s.io", &["localsubjectaccessreviews"], &["create"]),
+        rule(GROUP, &["rolebindings", "roles"], &[READ.as_slice(), &WRITE].concat()),
+    ]
+}
+
+fn bindings() -> Vec<(&'static str, Value)> {
+    let binding = |role: &str, group: &str| {
+        let mut body =
+            object(role, "subjects", &json!([{"kind": "Group", "apiGroup": GROUP, "name": group}]));
+        body["roleRef"] = json!({"apiGroup": GROUP, "kind": "ClusterRole", "name": role});
+        ("clusterrolebindings", body)
+    };
+    vec![
+        binding("cluster-admin", super::identity::MASTERS),
+        binding("system:discovery", super::identity::AUTHENTICATED),
+        binding("system:basic-user", super::identity::AUTHENTICATED),
+    ]
+}

@@ -1,0 +1,244 @@
+//! The service that the network reaches: authentication, authorisation and limits around the router.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
+use http_body_util::BodyExt;
+use tower::ServiceExt;
+
+use super::action::{Action, Object};
+use super::certificate::Certified;
+use super::identity::Identity;
+use super::lanes::{Lanes, Limits, Place};
+use super::reviews::Review;
+use super::tokens::Tokens;
+use super::{defaults, escalation, policy};
+use crate::request::{BODY_BYTES_MAX, read_body};
+use crate::status::{Result, Status};
+use crate::{Server, Shared};
+
+/// upstream: what a request may take, unless it is a watch.
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// What a connection says about its other end.
+#[derive(Clone, Debug, Default)]
+pub struct Peer {
+    /// The user of its certificate, if it has one of ours.
+    pub certified: Option<Certified>,
+    /// Whether it has shown a certificate at all.
+    pub has_certificate: bool,
+}
+
+/// Lets those in who may come in.
+pub struct Guard {
+    shared: Arc<Shared>,
+    router: Router,
+    tokens: Tokens,
+    lanes: Lanes,
+    is_ready: AtomicBool,
+}
+
+impl std::fmt::Debug for Guard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guard").field("lanes", &self.lanes).finish_non_exhaustive()
+    }
+}
+
+impl Guard {
+    /// Guards a server, and gives it the roles that every server has.
+    pub fn new(server: &Server, tokens: Tokens, limits: Limits) -> Result<Self> {
+        defaults::install(&server.0)?;
+        Ok(Self {
+            shared: Arc::clone(&server.0),
+            router: server.router(),
+            tokens,
+            lanes: Lanes::new(limits),
+            is_ready: AtomicBool::new(true),
+        })
+    }
+
+    /// What `/readyz` says.
+    pub fn set_ready(&self, is_ready: bool) {
+        self.is_ready.store(is_ready, Ordering::Release);
+    }
+
+    /// Answers a request of a peer.
+    pub async fn answer(&self, peer: &Peer, request: Request<Body>) -> Response<Body> {
+        let version = request.version();
+        let mut response = match self.serve(peer, request).await {
+            Ok(response) => response,
+            Err(status) => status.into_response(),
+        };
+        if response.status() == StatusCode::UNAUTHORIZED && version < Version::HTTP_2 {
+            // A stranger pays for each try with a handshake.
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+
+    async fn serve(&self, peer: &Peer, request: Request<Body>) -> Result<Response<Body>> {
+        let (mut head, body) = request.into_parts();
+        let Some(who) = self.identify(peer, &head.headers)? else {
+            let _place = self.lanes.enter_unknown()?;
+            return self.health(&head).ok_or_else(Status::unauthorized);
+        };
+        // It has done its work, and nobody behind this line has a use for it.
+        head.headers.remove(header::AUTHORIZATION);
+        refuse_impersonation(&who, &head.headers)?;
+        check_length(&head.headers)?;
+        let action = Action::of(&head);
+        let place = self.lanes.enter(&who.name, &action)?;
+        let verdict = policy::judge(&self.shared.store, &who, &action);
+        if !verdict.is_allowed {
+            return Err(refusal(&who, &action, &verdict.reason));
+        }
+        if let Some(response) = self.health(&head) {
+            return Ok(response);
+        }
+        if action.verb == "watch" {
+            return Ok(hold(self.pass(head, body, &who).await?, place));
+        }
+        let audited = (!action.only_reads()).then(|| (head.method.clone(), head.uri.path().to_owned()));
+        let done = tokio::time::timeout(REQUEST_TIME_MAX, self.perform(head, body, &who, &action)).await;
+        let done = done.unwrap_or_else(|_| Err(Status::timed_out()));
+        if let Some((method, path)) = audited {
+            let code = done.as_ref().map_or_else(Status::code, |response| response.status()).as_u16();
+            tracing::info!(target: "windlass::audit", user = who.name, %method, path, code);
+        }
+        done
+    }
+
+    /// The user. Nothing when there is no credential at all; 401 when there is none that counts.
+    fn identify(&self, peer: &Peer, headers: &HeaderMap) -> Result<Option<Identity>> {
+        let now = self.shared.config.clock.now().as_second();
+        if let Some(certified) = peer.certified.as_ref().filter(|certified| now <= certified.not_after) {
+            return Ok(Some(certified.identity.clone()));
+        }
+        let Some(value) = headers.get(header::AUTHORIZATION) else {
+            return if peer.has_certificate { Err(Status::unauthorized()) } else { Ok(None) };
+        };
+        let token = value.to_str().ok().and_then(bearer).ok_or_else(Status::unauthorized)?;
+        self.tokens.find(token).map(Some).ok_or_else(Status::unauthorized)
+    }
+
+    /// The only paths that nobody needs a name for.
+    fn health(&self, head: &Parts) -> Option<Response<Body>> {
+        if head.method != Method::GET && head.method != Method::HEAD {
+            return None;
+        }
+        let (code, text) = match head.uri.path() {
+            "/livez" => (StatusCode::OK, "ok"),
+            "/readyz" | "/healthz" if self.is_ready.load(Ordering::Acquire) => (StatusCode::OK, "ok"),
+            "/readyz" | "/healthz" => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
+            _ => return None,
+        };
+        let mut response = Response::new(Body::from(text));
+        *response.status_mut() = code;
+        let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+        response.headers_mut().insert(header::CONTENT_TYPE, plain);
+        Some(response)
+    }
+
+    async fn perform(
+        &self,
+        head: Parts,
+        body: Body,
+        who: &Identity,
+        action: &Action,
+    ) -> Result<Response<Body>> {
+        if let Some((review, namespace)) = Review::of(head.uri.path()) {
+            let bytes = read_body(body).await?;
+            let value = serde_json::from_slice(&bytes).map_err(|error| {
+                Status::bad_request(format!("read the body of a {}: {error}", review.kind()))
+            })?;
+            return review.answer(&self.shared, &self.tokens, who, &head.method, (&namespace, &value));
+        }
+        let Some(target) = escalation::concerns(action) else {
+            return self.pass(head, body, who).await;
+        };
+        let bytes = read_body(body).await?;
+        let object = match action.verb.as_str() {
+            "patch" => None,
+            _ => serde_json::from_slice(&bytes).ok(),
+        };
+        escalation::check(&self.shared.store, who, target, object.as_ref())?;
+        self.pass(head, Body::from(bytes), who).await
+    }
+
+    async fn pass(&self, mut head: Parts, body: Body, who: &Identity) -> Result<Response<Body>> {
+        head.extensions.insert(who.clone());
+        match self.router.clone().oneshot(Request::from_parts(head, body)).await {
+            Ok(response) => Ok(response),
+            Err(never) => match never {},
+        }
+    }
+}
+
+/// The token of `Bearer token`.
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.trim().split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+/// A body that says that it is too large is not read at all.
+fn check_length(headers: &HeaderMap) -> Result<()> {
+    let length: Option<u64> =
+        headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    match length {
+        Some(length) if length > BODY_BYTES_MAX as u64 => Err(Status::body_too_large(BODY_BYTES_MAX)),
+        _ => Ok(()),
+    }
+}
+
+/// Nobody may act as somebody else here, not even those who may do everything.
+fn refuse_impersonation(who: &Identity, headers: &HeaderMap) -> Result<()> {
+    let Some((_, value)) = headers.iter().find(|(name, _)| name.as_str().starts_with("impersonate-")) else {
+        return Ok(());
+    };
+    let user = headers.get("impersonate-user").unwrap_or(value).to_str().unwrap_or_default();
+    let why = format!(
+        "User {:?} cannot impersonate resource \"users\" in API group \"\" at the cluster scope",
+        who.name
+    );
+    Err(Status::denied("", "users", user, &why))
+}
+
+/// upstream: the text of a refusal by RBAC, with the characters of HTML made harmless.
+fn refusal(who: &Identity, action: &Action, reason: &str) -> Status {
+    let Action { verb, to } = action;
+    let user = &who.name;
+    let (what, group, resource, name) = match to {
+        Object::Path(path) => (format!("User {user:?} cannot {verb} path {path:?}"), "", "", ""),
+        Object::Resource(target) => {
+            let place = match target.namespace.as_str() {
+                "" => "at the cluster scope".to_owned(),
+                namespace => format!("in the namespace {namespace:?}"),
+            };
+            let what = format!(
+                "User {user:?} cannot {verb} resource {:?} in API group {:?} {place}",
+                target.with_subresource(),
+                target.group
+            );
+            (what, target.group.as_str(), target.resource.as_str(), target.name.as_str())
+        }
+    };
+    let what = what.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let why = if reason.is_empty() { what } else { format!("{what}: {reason}") };
+    Status::denied(group, resource, name, &why)
+}
+
+/// The place of a watch is taken until its last byte is sent.
+fn hold(response: Response<Body>, place: Place) -> Response<Body> {
+    response.map(|body| {
+        Body::new(body.map_frame(move |frame| {
+            let _held = &place;
+            frame
+        }))
+    })
+}

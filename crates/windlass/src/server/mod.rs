@@ -1,0 +1,258 @@
+//! `windlass server`: a Kubernetes API for batch work on this machine, with everything that runs its Jobs.
+//!
+//! ```text
+//!   kubectl ──TLS──► Guard ──► Server ◄── in-process client ── Job controller, scheduler, node agents
+//! ```
+
+mod kubeconfig;
+mod parts;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use windlass_api::Gates;
+use windlass_apiserver::auth::tokens::{self, Tokens};
+use windlass_apiserver::auth::{Guard, Limits};
+use windlass_apiserver::serve::pki::Pki;
+use windlass_apiserver::serve::{self, Listener, files};
+use windlass_apiserver::{Config, Server};
+use windlass_job::Settings;
+use windlass_job::backoff::Backoff;
+
+use parts::{Parts, Setup};
+
+/// Something went wrong that another command line would not have helped.
+const EXIT_FAILED: u8 = 1;
+/// The command line is wrong.
+const EXIT_BAD_INPUT: u8 = 2;
+/// Kubernetes' own grace period of a pod that names none; a server that stops waits no longer for any.
+const GRACE_MAX: Duration = Duration::from_secs(30);
+/// Where the hashes of the tokens are, in the data directory.
+const TOKENS: &str = "tokens.json";
+
+/// What the command line asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Where certificates, tokens and logs are kept.
+    pub data_dir: Option<PathBuf>,
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// Listen also where other machines can reach it.
+    pub allows_remote: bool,
+    /// Where to write the kubeconfig.
+    pub kubeconfig: Option<PathBuf>,
+    /// How many nodes.
+    pub nodes: u32,
+    /// Which features are on.
+    pub gates: Gates,
+    /// Delay before a failed pod is replaced.
+    pub backoff_base: Duration,
+    /// The longest such delay.
+    pub backoff_max: Duration,
+    /// Run the command of any image on this machine.
+    pub runs_any_image_on_host: bool,
+}
+
+/// A token to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenOptions {
+    /// The data directory of the server.
+    pub data_dir: Option<PathBuf>,
+    /// For whom.
+    pub user: String,
+    /// The groups they are in.
+    pub groups: Vec<String>,
+}
+
+/// Why there is no server.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error(
+        "--backoff-max {max:?} is shorter than --backoff-base {base:?}\nhint: give a longer --backoff-max"
+    )]
+    Backoff { base: Duration, max: Duration },
+    #[error(
+        "--listen {0} can be reached from other machines\nhint: listen on 127.0.0.1, or say --allow-remote: who has a \
+         credential of this server runs any command on this machine"
+    )]
+    Remote(SocketAddr),
+    #[error("there is no home directory to keep data in\nhint: give --data-dir DIR")]
+    NoHome,
+    #[error(
+        "write kubeconfig {path}: {source}\nhint: give --kubeconfig a file of its own; to use several clusters at once, \
+         list their files in KUBECONFIG with colons between",
+        path = .path.display()
+    )]
+    Kubeconfig { path: PathBuf, source: kubeconfig::Error },
+    #[error("create data directory {path}: {source}\nhint: give a --data-dir that can be written to", path = .path.display())]
+    Directory { path: PathBuf, source: io::Error },
+    #[error("{0}\nhint: run with WINDLASS_LOG=debug to see more")]
+    Start(String),
+    #[error("{0}\nhint: another server may be there; give another port with --listen 127.0.0.1:PORT")]
+    Listen(String),
+}
+
+impl Error {
+    fn code(&self) -> u8 {
+        match self {
+            Self::Backoff { .. }
+            | Self::Remote(_)
+            | Self::NoHome
+            | Self::Kubeconfig { .. }
+            | Self::Directory { .. } => EXIT_BAD_INPUT,
+            Self::Start(_) | Self::Listen(_) => EXIT_FAILED,
+        }
+    }
+}
+
+/// Runs a server until it is told to stop.
+pub fn main(options: Options) -> ExitCode {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("WINDLASS_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(io::stderr).init();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!(
+                "error: start threads: {error}\nhint: this machine is short of something; look at `ulimit -a`"
+            );
+            return ExitCode::from(EXIT_FAILED);
+        }
+    };
+    let ended = runtime.block_on(run(&options));
+    runtime.shutdown_background();
+    report(ended)
+}
+
+/// Makes a token and prints it.
+pub fn token(options: &TokenOptions) -> ExitCode {
+    report(issue(options).map(|token| println!("{token}")))
+}
+
+fn report(ended: Result<(), Error>) -> ExitCode {
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(error.code())
+        }
+    }
+}
+
+fn issue(options: &TokenOptions) -> Result<String, Error> {
+    let data_dir = data_dir(options.data_dir.as_deref())?;
+    let path = data_dir.join(TOKENS);
+    tokens::issue(&path, &options.user, &options.groups)
+        .map_err(|error| Error::Start(format!("add a token to {}: {error}", path.display())))
+}
+
+/// The data directory, made for its owner alone.
+fn data_dir(given: Option<&Path>) -> Result<PathBuf, Error> {
+    let home = || {
+        let variable =
+            |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let share = variable("XDG_DATA_HOME").or_else(|| Some(variable("HOME")?.join(".local/share")))?;
+        Some(share.join("windlass"))
+    };
+    let path = given.map(Path::to_owned).or_else(home).ok_or(Error::NoHome)?;
+    files::private_directory(&path).map_err(|source| Error::Directory { path: path.clone(), source })?;
+    std::fs::canonicalize(&path).map_err(|source| Error::Directory { path, source })
+}
+
+async fn run(options: &Options) -> Result<(), Error> {
+    let (base, max) = (options.backoff_base, options.backoff_max);
+    if max < base {
+        return Err(Error::Backoff { base, max });
+    }
+    if !options.listen.ip().is_loopback() && !options.allows_remote {
+        return Err(Error::Remote(options.listen));
+    }
+    let start = |error: &dyn std::error::Error| Error::Start(with_sources(error));
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| start(&error))?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(|error| start(&error))?;
+    let data_dir = data_dir(options.data_dir.as_deref())?;
+    let path = options.kubeconfig.clone().unwrap_or_else(|| data_dir.join("kubeconfig"));
+    let kubeconfig_error = |source| Error::Kubeconfig { path: path.clone(), source };
+    kubeconfig::check(&path).map_err(kubeconfig_error)?;
+
+    let now = time::OffsetDateTime::now_utc();
+    let pki = Pki::open(&data_dir.join("pki"), &[options.listen.ip()], now).map_err(|error| start(&error))?;
+    let listener = Listener::bind(options.listen, &pki).await.map_err(|error| match error {
+        serve::Error::Bind { .. } => Error::Listen(with_sources(&error)),
+        serve::Error::Tls(_) => start(&error),
+    })?;
+    let address = listener.address();
+    let server = Server::new(Config { gates: options.gates, ..Config::default() });
+    let guard = Guard::new(&server, Tokens::of_file(data_dir.join(TOKENS)), Limits::default())
+        .map_err(|status| Error::Start(status.to_json()["message"].to_string()))?;
+    let guard = Arc::new(guard);
+    let stop = CancellationToken::new();
+    let serving = tokio::spawn(listener.run(Arc::clone(&guard), stop.clone()));
+
+    let setup = Setup {
+        gates: options.gates,
+        settings: Settings {
+            backoff: Backoff { base: signed(base), max: signed(max) },
+            ..Settings::default()
+        },
+        nodes: options.nodes,
+        runs_any_image_on_host: options.runs_any_image_on_host,
+    };
+    let client = kube::Client::new(server.router(), "default");
+    let parts = Parts::start(client, &setup, &data_dir).await.map_err(|error| start(&error))?;
+    kubeconfig::write(&path, address, &pki).map_err(kubeconfig_error)?;
+    greet(address, &path);
+
+    wait(&mut interrupt, &mut terminate).await;
+    eprintln!("stopping: pods are ended; once more to end at once");
+    guard.set_ready(false);
+    tokio::select! {
+        () = parts.stop(GRACE_MAX) => {}
+        () = wait(&mut interrupt, &mut terminate) => {}
+    }
+    stop.cancel();
+    let _ = serving.await;
+    Ok(())
+}
+
+async fn wait(interrupt: &mut tokio::signal::unix::Signal, terminate: &mut tokio::signal::unix::Signal) {
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+fn greet(address: SocketAddr, kubeconfig: &Path) {
+    let kubeconfig = std::path::absolute(kubeconfig).unwrap_or_else(|_| kubeconfig.to_owned());
+    eprintln!("windlass {} is ready at https://{address}", env!("CARGO_PKG_VERSION"));
+    eprintln!("objects are kept in memory: they are gone when the server stops");
+    eprintln!("\n  export KUBECONFIG={}\n  kubectl get jobs\n", quoted(&kubeconfig.display().to_string()));
+}
+
+/// As a shell takes it.
+fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@".contains(c);
+    if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
+fn signed(duration: Duration) -> SignedDuration {
+    SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
+}
+
+/// An error and what led to it, on one line.
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(&format!(": {error}"));
+        source = error.source();
+    }
+    text
+}
