@@ -4,20 +4,33 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::decode::{self, Validation};
+use crate::hooks::Warnings;
 use crate::object::{self, Object};
 use crate::request::Target;
 use crate::resources::Resource;
 use crate::status::{Result, Status};
 
-/// Reads the body of a create or PUT.
-pub(crate) fn decode(resource: &Resource, body: &[u8]) -> Result<Object> {
+/// Reads the body of a create or PUT. Warnings are about its fields.
+pub(crate) fn decode(resource: &Resource, body: &[u8], validation: Validation) -> Result<(Object, Warnings)> {
     let mut value: Value =
         serde_json::from_slice(body).map_err(|error| unreadable(resource, &error.to_string()))?;
     object::strip_nulls(&mut value);
-    let Value::Object(map) = value else {
-        return Err(unreadable(resource, "the body is not a JSON object"));
-    };
+    check_type(resource, &value)?;
+    let texts = decode::check_body(resource, body, &value, validation)
+        .map_err(|error| unreadable(resource, &error))?;
+    if validation == Validation::Strict && !texts.is_empty() {
+        return Err(unreadable(resource, &decode::strict_error(&texts)));
+    }
+    let Value::Object(map) = value else { return Err(unreadable(resource, "the body is not a JSON object")) };
     let mut object = Object::from(map);
+    object.insert("apiVersion", json!(resource.api_version));
+    object.insert("kind", json!(resource.kind));
+    Ok((object, texts))
+}
+
+/// Refuses an object of another kind than the path names.
+fn check_type(resource: &Resource, object: &Value) -> Result<()> {
     for (field, expected) in [("apiVersion", resource.api_version), ("kind", resource.kind)] {
         let given = object.get(field).and_then(Value::as_str).unwrap_or(expected);
         if given != expected {
@@ -31,12 +44,11 @@ pub(crate) fn decode(resource: &Resource, body: &[u8]) -> Result<Object> {
                 )),
             });
         }
-        object.insert(field, json!(expected));
     }
     if !object.get("metadata").is_none_or(Value::is_object) {
         return Err(unreadable(resource, "metadata is not a JSON object"));
     }
-    Ok(object)
+    Ok(())
 }
 
 /// A body that is not an object of the kind.

@@ -7,6 +7,7 @@ use windlass_api::validation::meta as meta_rules;
 use windlass_store::{Error, Key};
 
 use crate::body::{check_place, decode, typed_meta};
+use crate::decode::Validation;
 use crate::hooks::Context;
 use crate::object::Object;
 use crate::request::{Query, Target};
@@ -20,9 +21,10 @@ const GENERATE_TRIES: usize = 8;
 
 /// POST to a collection.
 pub(crate) fn create(shared: &Shared, target: &Target, query: &Query, body: &[u8]) -> Result<Response<Body>> {
-    let object = decode(target.resource, body)?;
+    let (object, mut warnings) = decode(target.resource, body, Validation::parse(query, "CreateOptions")?)?;
     let written = create_object(shared, target, object, query.dry_run()?)?;
-    Ok(answer::object(StatusCode::CREATED, written.bytes, &written.warnings))
+    warnings.extend(written.warnings);
+    Ok(answer::object(StatusCode::CREATED, written.bytes, &warnings))
 }
 
 /// Stores a new object.

@@ -16,6 +16,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use windlass_store::{Error, Key};
 
+use crate::form::Form;
 use crate::object::{self, Object};
 use crate::read::{Selection, list_body};
 use crate::request::{Query, Target};
@@ -184,7 +185,7 @@ pub(crate) fn collection(
     }
     Ok(answer::object(
         StatusCode::OK,
-        list_body(target, list.revision, "", &items),
+        list_body(Form::OBJECT, target, list.revision, "", &items)?,
         &options.warnings(resource),
     ))
 }

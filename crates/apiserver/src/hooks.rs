@@ -1,8 +1,10 @@
 //! What is particular to a kind when it is written: defaults, strategy and validation, as functions in the table.
 
+mod config;
 mod job;
 mod namespace;
 mod pod;
+mod rbac;
 
 use windlass_api::Gates;
 
@@ -55,5 +57,24 @@ pub const POD: Hooks =
 /// Jobs.
 pub const JOB: Hooks =
     Hooks { create: job::create, update: job::update, status: job::status, is_complete: true };
+/// ConfigMaps.
+pub const CONFIG_MAP: Hooks = Hooks { update: config::update_config_map, ..Hooks::NONE };
+/// Secrets.
+pub const SECRET: Hooks =
+    Hooks { create: config::create_secret, update: config::update_secret, ..Hooks::NONE };
 /// Namespaces.
 pub const NAMESPACE: Hooks = Hooks { create: namespace::create, update: namespace::update, ..Hooks::NONE };
+/// Roles and ClusterRoles.
+pub const ROLE: Hooks = Hooks {
+    create: rbac::create_role,
+    update: rbac::update_role,
+    status: Hooks::NONE.status,
+    is_complete: true,
+};
+/// RoleBindings and ClusterRoleBindings.
+pub const BINDING: Hooks = Hooks {
+    create: rbac::create_binding,
+    update: rbac::update_binding,
+    status: Hooks::NONE.status,
+    is_complete: true,
+};

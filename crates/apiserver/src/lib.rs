@@ -16,11 +16,16 @@
 //! The record of an object is its JSON: fields that this server does not know survive every write. Typed structs are
 //! views, taken only where a rule needs one. Errors are made in [`status`], and nowhere else.
 
+mod accept;
 mod answer;
+pub mod auth;
 mod body;
 mod create;
+mod decode;
 mod delete;
+mod discovery;
 mod environment;
+mod form;
 pub mod hooks;
 mod object;
 mod patch;
@@ -28,8 +33,11 @@ mod pods;
 mod read;
 mod request;
 pub mod resources;
+pub mod serve;
 pub mod status;
 mod strategic;
+mod table;
+mod types;
 mod view;
 mod watch;
 mod write;
@@ -48,6 +56,7 @@ use windlass_store::{Limits, Store};
 pub use environment::{Clock, Entropy, SystemClock, SystemEntropy};
 pub use object::{Attributes, Object};
 
+use form::Form;
 use request::{Query, Target};
 use status::{Result, Status};
 
@@ -140,7 +149,9 @@ impl Server {
 }
 
 async fn serve(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Response<Body> {
+    let takes_gzip = accept::takes_gzip(request.headers());
     match route(&shared, request).await {
+        Ok(response) if takes_gzip => answer::compressed(response).await,
         Ok(response) => response,
         Err(status) => status.into_response(),
     }
@@ -148,18 +159,34 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Res
 
 async fn route(shared: &Arc<Shared>, request: Request<Body>) -> Result<Response<Body>> {
     let (head, body) = request.into_parts();
+    if let Some(answer) = discovery::serve(&head) {
+        return answer;
+    }
     let target = Target::parse(head.uri.path())?;
     let query = Query::parse(&head.uri)?;
+    let form = Form::negotiate(&head.headers, &query)?;
     if head.method == Method::GET {
         return match (target.name.as_str(), target.subresource.as_str()) {
-            ("", _) if query.flag("watch").unwrap_or(false) => watch::open(shared, &target, &query),
-            ("", _) => read::list(shared, &target, &query).await,
-            (_, "") => read::get(shared, &target),
-            (_, "status") if target.resource.has_status => read::get(shared, &target),
+            ("", _) if query.flag("watch").unwrap_or(false) => watch::open(shared, &target, &query, form),
+            ("", _) => read::list(shared, &target, &query, form).await,
+            (_, "") => read::get(shared, &target, form),
+            (_, "status") if target.resource.has_status => read::get(shared, &target, form),
             _ => Err(Status::no_such_path()),
         };
     }
     let body = request::read_body(body).await?;
+    let response = change(shared, &head, &target, &query, &body)?;
+    form.convert(target.resource, response, shared.config.clock.now()).await
+}
+
+/// Everything that is not a GET.
+fn change(
+    shared: &Shared,
+    head: &http::request::Parts,
+    target: &Target,
+    query: &Query,
+    body: &[u8],
+) -> Result<Response<Body>> {
     let has_status = target.resource.has_status;
     let is_pod = target.resource.plural == "pods";
     match (&head.method, target.name.as_str(), target.subresource.as_str()) {
@@ -168,26 +195,26 @@ async fn route(shared: &Arc<Shared>, request: Request<Body>) -> Result<Response<
         }
         (&Method::POST, "", _) => {
             request::require_json(&head.headers)?;
-            create::create(shared, &target, &query, &body)
+            create::create(shared, target, query, body)
         }
-        (&Method::POST, _, "binding") if is_pod => pods::bind(shared, &target, &query, &body),
-        (&Method::POST, _, "eviction") if is_pod => pods::evict(shared, &target, &query, &body),
+        (&Method::POST, _, "binding") if is_pod => pods::bind(shared, target, query, body),
+        (&Method::POST, _, "eviction") if is_pod => pods::evict(shared, target, query, body),
         (&Method::PUT, name, "") if !name.is_empty() => {
             request::require_json(&head.headers)?;
-            write::replace(shared, &target, &query, &body, write::Scope::Main)
+            write::replace(shared, target, query, body, write::Scope::Main)
         }
         (&Method::PUT, _, "status") if has_status => {
             request::require_json(&head.headers)?;
-            write::replace(shared, &target, &query, &body, write::Scope::Status)
+            write::replace(shared, target, query, body, write::Scope::Status)
         }
         (&Method::PATCH, name, "") if !name.is_empty() => {
-            write::patch(shared, &target, &query, &head.headers, &body, write::Scope::Main)
+            write::patch(shared, target, query, &head.headers, body, write::Scope::Main)
         }
         (&Method::PATCH, _, "status") if has_status => {
-            write::patch(shared, &target, &query, &head.headers, &body, write::Scope::Status)
+            write::patch(shared, target, query, &head.headers, body, write::Scope::Status)
         }
-        (&Method::DELETE, "", _) => delete::collection(shared, &target, &query, &body),
-        (&Method::DELETE, _, "") => delete::one(shared, &target, &query, &body),
+        (&Method::DELETE, "", _) => delete::collection(shared, target, query, body),
+        (&Method::DELETE, _, "") => delete::one(shared, target, query, body),
         (_, _, "") => Err(Status::method_not_allowed()),
         (_, _, "status") if has_status => Err(Status::method_not_allowed()),
         (_, _, "binding" | "eviction") if is_pod => Err(Status::method_not_allowed()),

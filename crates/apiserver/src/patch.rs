@@ -2,7 +2,10 @@
 
 use http::HeaderMap;
 use serde_json::Value;
+use windlass_api::field;
 
+use crate::decode::{self, Validation};
+use crate::hooks::Warnings;
 use crate::object::{self, Object};
 use crate::request::media_type;
 use crate::resources::Resource;
@@ -27,7 +30,8 @@ impl Patch {
     pub(crate) fn parse(headers: &HeaderMap, body: &[u8]) -> Result<Self> {
         match media_type(headers) {
             JSON_PATCH => {
-                let patch: json_patch::Patch = decode(body)?;
+                // By way of a value: of a field that is given twice the last one counts.
+                let patch: json_patch::Patch = from_value(parse(body)?)?;
                 let count = patch.0.len();
                 if count > OPERATIONS_MAX {
                     return Err(Status::patch_too_large(OPERATIONS_MAX, count));
@@ -87,6 +91,40 @@ impl Patch {
     }
 }
 
+impl Patch {
+    /// Looks for fields that the patch gives twice, and for fields that the kind does not have. Texts for warnings,
+    /// or the refusal when the client wants to be strict.
+    pub(crate) fn check_fields(
+        &self,
+        resource: &Resource,
+        body: &[u8],
+        new: &Object,
+        old: &Object,
+        validation: Validation,
+    ) -> Result<Warnings> {
+        let refuse = |why: String| {
+            let shown = match self {
+                Self::Json(_) | Self::Merge(_) => new.to_value(|_| true).to_string(),
+                Self::Strategic(patch) => decode::go_text(patch),
+            };
+            let error = field::Error::invalid(&field::Path::new("patch"), shown, why);
+            Status::invalid("", "", "", &[error])
+        };
+        let unknown = decode::check_change(resource, new, old).map_err(refuse)?;
+        if validation == Validation::Ignore {
+            return Ok(Warnings::new());
+        }
+        let prefix = if matches!(self, Self::Json(_)) { "json patch " } else { "" };
+        let mut texts: Warnings =
+            decode::duplicates(body).into_iter().map(|text| format!("{prefix}{text}")).collect();
+        texts.extend(unknown);
+        if validation == Validation::Strict && !texts.is_empty() {
+            return Err(refuse(decode::strict_error(&texts)));
+        }
+        Ok(texts)
+    }
+}
+
 fn operation_touches(operation: &json_patch::PatchOperation, field: &str) -> bool {
     let first =
         |pointer: &json_patch::jsonptr::Pointer| pointer.first().is_none_or(|token| token.decoded() == field);
@@ -101,13 +139,20 @@ fn operation_touches(operation: &json_patch::PatchOperation, field: &str) -> boo
     first(operation.path()) || from.is_some_and(|from| first(from))
 }
 
-fn decode<T: for<'de> serde::Deserialize<'de>>(body: &[u8]) -> Result<T> {
-    serde_json::from_slice(body)
-        .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))
+fn parse<T: for<'de> serde::Deserialize<'de>>(body: &[u8]) -> Result<T> {
+    serde_json::from_slice(body).map_err(unreadable)
+}
+
+fn unreadable(error: serde_json::Error) -> Status {
+    Status::bad_request(format!("error decoding patch: {error}"))
+}
+
+fn from_value<T: for<'de> serde::Deserialize<'de>>(value: Value) -> Result<T> {
+    T::deserialize(value).map_err(unreadable)
 }
 
 fn decode_map(body: &[u8]) -> Result<Value> {
-    let value: Value = decode(body)?;
+    let value: Value = parse(body)?;
     if value.is_object() {
         Ok(value)
     } else {

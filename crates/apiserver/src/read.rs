@@ -9,7 +9,8 @@ use windlass_api::field;
 use windlass_api::selector::{FieldSelector, Selector};
 use windlass_store::{Error, Key, List, Prefix, Record};
 
-use crate::object::{self, Attributes};
+use crate::form::Form;
+use crate::object::Attributes;
 use crate::request::{Query, Target};
 use crate::status::{Result, Status};
 use crate::{Shared, answer};
@@ -31,10 +32,11 @@ impl Target {
 }
 
 /// One object.
-pub(crate) fn get(shared: &Shared, target: &Target) -> Result<Response<Body>> {
+pub(crate) fn get(shared: &Shared, target: &Target, form: Form) -> Result<Response<Body>> {
     let record =
         shared.store.get(&target.key()).ok_or_else(|| Status::not_found(target.resource, &target.name))?;
-    Ok(answer::object(StatusCode::OK, record.bytes.clone(), &[]))
+    let bytes = form.one(target.resource, &record.bytes, shared.config.clock.now())?;
+    Ok(answer::object(StatusCode::OK, bytes, &[]))
 }
 
 /// Which objects of a collection a request is about.
@@ -80,7 +82,12 @@ impl Selection {
 }
 
 /// A collection.
-pub(crate) async fn list(shared: &Shared, target: &Target, query: &Query) -> Result<Response<Body>> {
+pub(crate) async fn list(
+    shared: &Shared,
+    target: &Target,
+    query: &Query,
+    form: Form,
+) -> Result<Response<Body>> {
     let selection = Selection::parse(target, query)?;
     let limit = usize::try_from(query.number("limit")?.unwrap_or(0)).unwrap_or(0);
     let page = page(shared, target, query, limit).await?;
@@ -90,6 +97,7 @@ pub(crate) async fn list(shared: &Shared, target: &Target, query: &Query) -> Res
     let start = records.partition_point(|record| record.key.as_str() <= after);
     let mut matching = records[start..].iter().filter(|record| selection.matches(record)).peekable();
 
+    let now = shared.config.clock.now();
     let mut items = BytesMut::with_capacity(4096);
     let mut count = 0;
     let mut last = None;
@@ -97,8 +105,7 @@ pub(crate) async fn list(shared: &Shared, target: &Target, query: &Query) -> Res
         if count > 0 {
             items.put_u8(b',');
         }
-        items.put_u8(b'{');
-        items.put_slice(object::list_item(target.resource, &record.bytes));
+        form.item(&mut items, target.resource, record, now)?;
         count += 1;
         last = Some(&record.key);
     }
@@ -115,20 +122,23 @@ pub(crate) async fn list(shared: &Shared, target: &Target, query: &Query) -> Res
         }
         _ => String::new(),
     };
-    Ok(answer::object(StatusCode::OK, list_body(target, page.list.revision, &more, &items), &[]))
+    Ok(answer::object(StatusCode::OK, list_body(form, target, page.list.revision, &more, &items)?, &[]))
 }
 
 /// The JSON of a list.
-pub(crate) fn list_body(target: &Target, revision: u64, more: &str, items: &[u8]) -> Bytes {
-    let (kind, version) = (target.resource.kind, target.resource.api_version);
-    let head = format!(
-        "{{\"kind\":\"{kind}List\",\"apiVersion\":\"{version}\",\"metadata\":{{\"resourceVersion\":\"{revision}\"{more}}},\"items\":["
-    );
+pub(crate) fn list_body(
+    form: Form,
+    target: &Target,
+    revision: u64,
+    more: &str,
+    items: &[u8],
+) -> Result<Bytes> {
+    let head = form.list_head(target.resource, revision, more)?;
     let mut body = BytesMut::with_capacity(head.len() + items.len() + 2);
     body.put_slice(head.as_bytes());
     body.put_slice(items);
     body.put_slice(b"]}");
-    body.freeze()
+    Ok(body.freeze())
 }
 
 struct Page {

@@ -113,6 +113,11 @@ impl Query {
         self.0.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
     }
 
+    /// Whether a parameter has this value, among others.
+    pub(crate) fn has(&self, name: &str, wanted: &str) -> bool {
+        self.0.iter().any(|(key, value)| key == name && value == wanted)
+    }
+
     /// upstream: everything is true but nothing, `0` and `false`.
     pub(crate) fn flag(&self, name: &str) -> Option<bool> {
         let (_, value) = self.0.iter().find(|(key, _)| key == name)?;

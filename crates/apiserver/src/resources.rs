@@ -38,12 +38,31 @@ pub struct Resource {
     pub fields: &'static [Field],
     /// What is particular to the kind when it is written.
     pub hooks: Hooks,
+    /// What kubectl takes for the plural.
+    pub short_names: &'static [&'static str],
+    /// Whether `kubectl get all` shows it.
+    pub is_in_all: bool,
+    /// Subresources that are of another kind than the object, by name.
+    pub subresources: &'static [Subresource],
     /// `batch/v1`, or `v1`.
     pub api_version: &'static str,
     /// What every stored object of this kind begins with, up to and without `"metadata"`.
     pub(crate) type_prefix: &'static str,
     /// What every stored object of this kind begins with, up to the digits of its revision.
     pub(crate) version_prefix: &'static str,
+}
+
+/// A subresource that can only be created.
+#[derive(Debug)]
+pub struct Subresource {
+    /// The last part of the path.
+    pub name: &'static str,
+    /// The group of its kind, when it is not that of the object.
+    pub group: &'static str,
+    /// The version of its kind, when it is not that of the object.
+    pub version: &'static str,
+    /// Its kind.
+    pub kind: &'static str,
 }
 
 /// A field that can be selected by.
@@ -102,6 +121,9 @@ impl Resource {
             create_on_update: false,
             fields: &[],
             hooks: Hooks::NONE,
+            short_names: &[],
+            is_in_all: false,
+            subresources: &[],
         }
     }
 
@@ -158,12 +180,13 @@ macro_rules! row {
     (@@ cluster) => { false };
 }
 
-static RESOURCES: [Resource; 12] = [
+static RESOURCES: [Resource; 16] = [
     Resource {
         returns_deleted: true,
         has_status: true,
         fields: fields!["status.phase" => "/status/phase"],
         hooks: hooks::NAMESPACE,
+        short_names: &["ns"],
         ..row!(cluster, "v1", "Namespace", "namespaces")
     },
     Resource {
@@ -180,9 +203,16 @@ static RESOURCES: [Resource; 12] = [
             "status.nominatedNodeName" => "/status/nominatedNodeName",
         ],
         hooks: hooks::POD,
+        short_names: &["po"],
+        is_in_all: true,
+        subresources: &[
+            Subresource { name: "binding", group: "", version: "", kind: "Binding" },
+            Subresource { name: "eviction", group: "policy", version: "v1", kind: "Eviction" },
+        ],
         ..row!(namespaced, "v1", "Pod", "pods")
     },
     Resource {
+        short_names: &["ev"],
         create_on_update: true,
         has_dependents: false,
         fields: fields![
@@ -202,24 +232,40 @@ static RESOURCES: [Resource; 12] = [
     },
     Resource {
         registry: "minions",
+        short_names: &["no"],
         has_status: true,
         fields: fields!["spec.unschedulable" => "/spec/unschedulable" or "false"],
         ..row!(cluster, "v1", "Node", "nodes")
     },
-    row!(namespaced, "v1", "ConfigMap", "configmaps"),
-    Resource { fields: fields!["type" => "/type"], ..row!(namespaced, "v1", "Secret", "secrets") },
-    Resource { returns_deleted: true, ..row!(namespaced, "v1", "ServiceAccount", "serviceaccounts") },
+    Resource {
+        hooks: hooks::CONFIG_MAP,
+        short_names: &["cm"],
+        ..row!(namespaced, "v1", "ConfigMap", "configmaps")
+    },
+    Resource {
+        hooks: hooks::SECRET,
+        fields: fields!["type" => "/type"],
+        ..row!(namespaced, "v1", "Secret", "secrets")
+    },
+    Resource {
+        returns_deleted: true,
+        short_names: &["sa"],
+        ..row!(namespaced, "v1", "ServiceAccount", "serviceaccounts")
+    },
     Resource {
         has_status: true,
         has_generation: true,
         orphans_by_default: true,
         fields: fields!["status.successful" => "/status/succeeded" or "0"],
         hooks: hooks::JOB,
+        is_in_all: true,
         ..row!(namespaced, "batch", "v1", "Job", "jobs")
     },
     Resource {
         has_status: true,
         has_generation: true,
+        short_names: &["cj"],
+        is_in_all: true,
         ..row!(namespaced, "batch", "v1", "CronJob", "cronjobs")
     },
     Resource {
@@ -231,11 +277,26 @@ static RESOURCES: [Resource; 12] = [
         has_status: true,
         has_generation: true,
         unconditional_update: false,
+        short_names: &["pdb"],
         ..row!(namespaced, "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
     },
     Resource {
         has_generation: true,
+        short_names: &["pc"],
         ..row!(cluster, "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses")
+    },
+    Resource { hooks: hooks::ROLE, ..row!(namespaced, "rbac.authorization.k8s.io", "v1", "Role", "roles") },
+    Resource {
+        hooks: hooks::BINDING,
+        ..row!(namespaced, "rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
+    },
+    Resource {
+        hooks: hooks::ROLE,
+        ..row!(cluster, "rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles")
+    },
+    Resource {
+        hooks: hooks::BINDING,
+        ..row!(cluster, "rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings")
     },
 ];
 

@@ -53,6 +53,11 @@ impl Status {
         self.0.reason == "NotFound"
     }
 
+    /// Whether there is an object of that name already.
+    pub fn is_taken(&self) -> bool {
+        self.0.reason == "AlreadyExists"
+    }
+
     /// Whether the object in question was changed or replaced meanwhile.
     pub fn is_conflict(&self) -> bool {
         self.0.reason == "Conflict"
@@ -240,6 +245,11 @@ impl Status {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }
 
+    /// None of the forms that the client accepts can be had.
+    pub fn not_acceptable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
+    }
+
     /// The body is too large.
     pub fn body_too_large(limit: usize) -> Self {
         let message = format!("Request entity too large: limit is {limit}");
@@ -280,6 +290,35 @@ impl Status {
     /// One of the namespaces that must always be there.
     pub fn namespace_protected(resource: &Resource, name: &str) -> Self {
         Self::forbidden(resource, name, "this namespace may not be deleted")
+    }
+
+    /// Nobody knows who asks.
+    pub fn unauthorized() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
+    }
+
+    /// Somebody may not do what they ask for: RBAC.
+    pub fn denied(group: &str, resource: &str, name: &str, why: &str) -> Self {
+        let message = match (resource, name) {
+            ("", _) => format!("forbidden: {why}"),
+            (_, "") => format!("{} is forbidden: {why}", qualified(group, resource)),
+            (_, name) => format!("{} {name:?} is forbidden: {why}", qualified(group, resource)),
+        };
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", message)
+            .with_details(json!({"name": name, "group": group, "kind": resource}))
+    }
+
+    /// The server has as much to do as it can bear.
+    pub fn too_many_requests(retry_after_seconds: u64) -> Self {
+        let message = "Too many requests, please try again later.";
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message)
+            .with_details(json!({"retryAfterSeconds": retry_after_seconds}))
+    }
+
+    /// The request took too long.
+    pub fn timed_out() -> Self {
+        let message = "Timeout: request did not complete within the allotted timeout";
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message).with_details(json!({}))
     }
 
     /// A create names a revision.
@@ -328,6 +367,11 @@ impl Status {
         }
         response
     }
+}
+
+/// `jobs.batch`, or `pods`.
+fn qualified(group: &str, resource: &str) -> String {
+    if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
 }
 
 struct Cause {

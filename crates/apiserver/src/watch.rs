@@ -20,6 +20,7 @@ use windlass_api::field;
 use windlass_store::{Change, Ended, Error, Event, Record, Watch};
 
 use crate::Shared;
+use crate::form::Form;
 use crate::object::{self, Attributes};
 use crate::read::{Selection, parse_version};
 use crate::request::{Query, Target};
@@ -34,7 +35,12 @@ const TIMEOUT_MIN_SECONDS: u64 = 1800;
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// Opens a watch. Errors found before the stream begins are plain answers; later ones are ERROR events.
-pub(crate) fn open(shared: &Arc<Shared>, target: &Target, query: &Query) -> Result<Response<Body>> {
+pub(crate) fn open(
+    shared: &Arc<Shared>,
+    target: &Target,
+    query: &Query,
+    form: Form,
+) -> Result<Response<Body>> {
     let selection = Selection::parse(target, query)?;
     let initial = query.flag("sendInitialEvents");
     check_initial(initial, query.text("resourceVersionMatch"))?;
@@ -69,7 +75,7 @@ pub(crate) fn open(shared: &Arc<Shared>, target: &Target, query: &Query) -> Resu
         error_line(&mut first, status);
     }
     let state = Stream {
-        resource: target.resource,
+        shown: Shown { resource: target.resource, form, is_first: true, shared: Arc::clone(shared) },
         selection,
         watch,
         objects,
@@ -106,8 +112,35 @@ fn check_initial(initial: Option<bool>, matching: &str) -> Result<()> {
     Err(Status::invalid("meta.k8s.io", "ListOptions", "", &[error]))
 }
 
-struct Stream {
+/// How objects are shown in this watch.
+struct Shown {
     resource: &'static Resource,
+    form: Form,
+    /// Whether nothing has been shown yet: only the first table has columns.
+    is_first: bool,
+    shared: Arc<Shared>,
+}
+
+impl Shown {
+    fn line(&mut self, out: &mut BytesMut, kind: &str, object: &Bytes) {
+        if self.form.is_object() {
+            return line(out, kind, object);
+        }
+        let now = self.shared.config.clock.now();
+        match self.form.event(self.resource, object, std::mem::take(&mut self.is_first), now) {
+            Ok(object) => line(out, kind, &object),
+            Err(status) => error_line(out, &status),
+        }
+    }
+
+    fn bookmark(&mut self, out: &mut BytesMut, revision: u64, ends_initial: bool) {
+        let object = bookmark(self.resource, revision, ends_initial);
+        self.line(out, "BOOKMARK", &object);
+    }
+}
+
+struct Stream {
+    shown: Shown,
     selection: Selection,
     /// Gone once the stream is to end after what is left to say.
     watch: Option<Watch<Attributes>>,
@@ -131,12 +164,12 @@ impl Stream {
         let mut out = BytesMut::new();
         while out.len() < CHUNK_BYTES {
             let Some(record) = self.objects.pop_front() else { break };
-            line(&mut out, "ADDED", &record.bytes);
+            self.shown.line(&mut out, "ADDED", &record.bytes);
         }
         if self.objects.is_empty()
             && let Some(revision) = self.mark_at.take()
         {
-            bookmark_line(&mut out, self.resource, revision, true);
+            self.shown.bookmark(&mut out, revision, true);
         }
         while out.is_empty() {
             self.live(&mut out).await?;
@@ -150,7 +183,7 @@ impl Stream {
         let until = if self.with_bookmarks { self.next_bookmark.min(self.deadline) } else { self.deadline };
         let ended = match tokio::time::timeout_at(until, watch.next()).await {
             Ok(Ok(events)) => {
-                events.iter().for_each(|event| event_line(out, self.resource, &self.selection, event));
+                events.iter().for_each(|event| event_line(out, &mut self.shown, &self.selection, event));
                 self.drain(out).err()
             }
             Ok(Err(ended)) => Some(ended),
@@ -162,7 +195,7 @@ impl Stream {
                     self.watch = None;
                 }
                 if self.with_bookmarks {
-                    bookmark_line(out, self.resource, position, false);
+                    self.shown.bookmark(out, position, false);
                 }
                 None
             }
@@ -181,7 +214,7 @@ impl Stream {
             if events.is_empty() {
                 break;
             }
-            events.iter().for_each(|event| event_line(out, self.resource, &self.selection, event));
+            events.iter().for_each(|event| event_line(out, &mut self.shown, &self.selection, event));
         }
         Ok(())
     }
@@ -191,7 +224,7 @@ impl Stream {
         self.watch = None;
         match ended {
             Ended::Slow { resume, .. } if self.with_bookmarks => {
-                bookmark_line(out, self.resource, resume, false);
+                self.shown.bookmark(out, resume, false);
             }
             Ended::Slow { .. } => {}
             Ended::TooOld { asked, oldest } => error_line(out, &Status::too_old(asked, oldest)),
@@ -200,20 +233,21 @@ impl Stream {
 }
 
 /// What an event means to those who only see what they selected.
-fn event_line(out: &mut BytesMut, resource: &Resource, selection: &Selection, event: &Event<Attributes>) {
+fn event_line(out: &mut BytesMut, shown: &mut Shown, selection: &Selection, event: &Event<Attributes>) {
     let was = event.previous.as_ref().filter(|previous| selection.matches(previous));
     let is = event.change != Change::Deleted && selection.matches(&event.record);
     match (was, is, event.change) {
         (None, true, Change::Created | Change::Updated | Change::Deleted) => {
-            line(out, "ADDED", &event.record.bytes)
+            shown.line(out, "ADDED", &event.record.bytes);
         }
         (Some(_), true, Change::Created | Change::Updated | Change::Deleted) => {
-            line(out, "MODIFIED", &event.record.bytes);
+            shown.line(out, "MODIFIED", &event.record.bytes);
         }
-        (Some(_), false, Change::Deleted) => line(out, "DELETED", &event.record.bytes),
+        (Some(_), false, Change::Deleted) => shown.line(out, "DELETED", &event.record.bytes),
         // upstream: an object that stops matching is shown as it last matched, at the revision of the change
         (Some(was), false, Change::Created | Change::Updated) => {
-            line(out, "DELETED", &object::restamp(resource, &was.bytes, event.revision()));
+            let last = object::restamp(shown.resource, &was.bytes, event.revision());
+            shown.line(out, "DELETED", &last);
         }
         (None, false, Change::Created | Change::Updated | Change::Deleted) => {}
     }
@@ -228,10 +262,10 @@ fn line(out: &mut BytesMut, kind: &str, object: &[u8]) {
     out.put_slice(b"}\n");
 }
 
-fn bookmark_line(out: &mut BytesMut, resource: &Resource, revision: u64, ends_initial: bool) {
+fn bookmark(resource: &Resource, revision: u64, ends_initial: bool) -> Bytes {
     let annotations =
         if ends_initial { ",\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}" } else { "" };
-    line(out, "BOOKMARK", format!("{}{revision}\"{annotations}}}}}", resource.version_prefix).as_bytes());
+    Bytes::from(format!("{}{revision}\"{annotations}}}}}", resource.version_prefix))
 }
 
 fn error_line(out: &mut BytesMut, status: &Status) {

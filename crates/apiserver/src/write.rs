@@ -1,5 +1,7 @@
 //! PUT and PATCH: one path from a new state to the store, whatever made the new state.
 
+use std::cell::RefCell;
+
 use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
@@ -10,6 +12,7 @@ use windlass_store::{Error, Record};
 
 use crate::body::{check_name, check_place, decode, typed_meta};
 use crate::create::create_object;
+use crate::decode::Validation;
 use crate::hooks::{Context, Warnings};
 use crate::object::{Attributes, Object};
 use crate::patch::Patch;
@@ -49,7 +52,8 @@ pub(crate) fn replace(
     body: &[u8],
     scope: Scope,
 ) -> Result<Response<Body>> {
-    let mut object = decode(target.resource, body)?;
+    let (mut object, mut warnings) =
+        decode(target.resource, body, Validation::parse(query, "UpdateOptions")?)?;
     check_place(&mut object, target)?;
     if object.name().is_empty() {
         object.set_meta("name", target.name.as_str());
@@ -61,11 +65,13 @@ pub(crate) fn replace(
         Err(status) if status.is_not_found() && target.resource.create_on_update && scope == Scope::Main => {
             object.meta_mut().remove("resourceVersion");
             let written = create_object(shared, target, object, is_dry_run)?;
-            Ok(answer::object(StatusCode::CREATED, written.bytes, &written.warnings))
+            warnings.extend(written.warnings);
+            Ok(answer::object(StatusCode::CREATED, written.bytes, &warnings))
         }
         updated => {
             let written = updated?;
-            Ok(answer::object(StatusCode::OK, written.bytes, &written.warnings))
+            warnings.extend(written.warnings);
+            Ok(answer::object(StatusCode::OK, written.bytes, &warnings))
         }
     }
 }
@@ -79,14 +85,20 @@ pub(crate) fn patch(
     body: &[u8],
     scope: Scope,
 ) -> Result<Response<Body>> {
+    let validation = Validation::parse(query, "PatchOptions")?;
     let patch = Patch::parse(headers, body)?;
+    // Of the last try: an earlier one that was overtaken by another write does not count.
+    let texts = RefCell::new(Warnings::new());
     let written = update(shared, target, scope, query.dry_run()?, |old| {
         let mut new = patch.apply(target.resource, old)?;
+        texts.replace(patch.check_fields(target.resource, body, &new, old, validation)?);
         check_place(&mut new, target)?;
         check_name(&new, target)?;
         Ok(new)
     })?;
-    Ok(answer::object(StatusCode::OK, written.bytes, &written.warnings))
+    let mut warnings = texts.into_inner();
+    warnings.extend(written.warnings);
+    Ok(answer::object(StatusCode::OK, written.bytes, &warnings))
 }
 
 /// Changes an object: `change` makes the new state from the old. Starts over when another write came first, unless the

@@ -31,7 +31,8 @@ async fn a_created_object_has_what_the_server_says_and_keeps_what_it_does_not_kn
         },
         "data": {"a": "1"}, "somethingNew": {"x": [1, {}]},
     });
-    assert_eq!(made, Answer { code: 201, body: want.clone(), warnings: vec![] });
+    let warnings = vec![r#"299 - "unknown field \"somethingNew\"""#.to_owned()];
+    assert_eq!(made, Answer { code: 201, body: want.clone(), warnings });
     assert_eq!(cluster.get(&format!("{CONFIGMAPS}/c")).await.body, want);
 }
 
@@ -99,7 +100,13 @@ async fn paths_methods_and_types_that_are_not_served_are_refused() {
     let cluster = cluster();
     let missing = failure(404, "NotFound", "the server could not find the requested resource", json!({}));
     for path in [
-        "/",
+        "/nope",
+        "/api/v2",
+        "/apis/nope",
+        "/apis/batch/v2",
+        "/apis//v1",
+        "/openapi/v3/apis/nope/v1",
+        "/healthz/nope",
         "/api/v1/foos",
         "/apis/batch/v2/jobs",
         "/api/v1/namespaces/default/nodes",

@@ -80,16 +80,14 @@ impl Cluster {
     }
 
     pub async fn send(&self, method: Method, path: &str, content_type: &str, body: String) -> Answer {
-        let response = self.raw(method, path, content_type, body).await;
-        let code = response.status().as_u16();
-        let warnings = response
-            .headers()
-            .get_all("warning")
-            .iter()
-            .map(|value| value.to_str().expect("text").to_owned())
-            .collect();
-        let bytes = response.into_body().collect().await.expect("a body").to_bytes();
-        Answer { code, body: serde_json::from_slice(&bytes).expect("JSON"), warnings }
+        answer(self.raw(method, path, content_type, body).await).await
+    }
+
+    /// GET with an `Accept` header.
+    pub async fn get_as(&self, path: &str, accept: &str) -> Answer {
+        let request = Request::builder().uri(path).header("accept", accept).body(Body::empty());
+        let response = self.server.router().oneshot(request.expect("a request")).await.expect("infallible");
+        answer(response).await
     }
 
     pub async fn get(&self, path: &str) -> Answer {
@@ -137,6 +135,14 @@ impl Cluster {
         assert_eq!(running.code, 200, "{running:?}");
         running.body
     }
+}
+
+async fn answer(response: Response<Body>) -> Answer {
+    let code = response.status().as_u16();
+    let warnings = response.headers().get_all("warning").iter();
+    let warnings = warnings.map(|value| value.to_str().expect("text").to_owned()).collect();
+    let bytes = response.into_body().collect().await.expect("a body").to_bytes();
+    Answer { code, body: serde_json::from_slice(&bytes).expect("JSON"), warnings }
 }
 
 pub const PODS: &str = "/api/v1/namespaces/default/pods";
