@@ -10,15 +10,15 @@ use crate::record::Event;
 pub(crate) struct History<A> {
     events: VecDeque<Arc<Event<A>>>,
     bytes: usize,
-    /// Revision of the newest event that was dropped: from here on everything is known.
+    /// Revision of the newest event that was dropped, or is from before a restart: from here on everything is known.
     dropped: u64,
     /// How many events were ever written: tells how far a watcher is behind without counting.
     written: u64,
 }
 
 impl<A> History<A> {
-    pub(crate) fn new() -> Self {
-        Self { events: VecDeque::new(), bytes: 0, dropped: 0, written: 0 }
+    pub(crate) fn new(start: u64) -> Self {
+        Self { events: VecDeque::new(), bytes: 0, dropped: start, written: 0 }
     }
 
     pub(crate) fn push(&mut self, event: Arc<Event<A>>, limits: &Limits) {

@@ -20,6 +20,13 @@ impl Key {
         }
     }
 
+    /// The key whose whole text is `text`, if that is the text of a key.
+    pub fn parse(text: &str) -> Option<Self> {
+        let parts = text.split('/').count();
+        let is_key = (2..=3).contains(&parts) && text.split('/').all(|part| !part.is_empty());
+        is_key.then(|| Self(text.into()))
+    }
+
     /// The first part.
     pub fn resource(&self) -> &str {
         self.0.split('/').next().unwrap_or_default()

@@ -50,8 +50,9 @@ pub(crate) struct Table<A> {
 }
 
 impl<A> Table<A> {
-    pub(crate) fn new() -> Self {
-        let state = State { objects: BTreeMap::new(), history: History::new() };
+    /// Of what happened up to `history_start` only `objects` is known.
+    pub(crate) fn new(objects: BTreeMap<Key, Arc<Record<A>>>, history_start: u64) -> Self {
+        let state = State { objects, history: History::new(history_start) };
         Self { state: RwLock::new(state), bell: watch::Sender::new(()) }
     }
 

@@ -1,0 +1,184 @@
+//! A log that fails when it is told to: for tests of what stands on a store.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::directory::Directory;
+use crate::log::{Damage, Log, LogError, Recovery, Write};
+use crate::open::OpenError;
+use crate::sqlite::SqliteLog;
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The call does nothing and fails; of its batch nothing is kept.
+    Before,
+    /// The call is done and yet fails. After a sync: the batch is kept, though its writers are told otherwise.
+    After,
+    /// There is no room; of its batch nothing is kept.
+    Full,
+    /// The call panics.
+    Panic,
+}
+
+/// Says when a [`FaultyLog`] fails. Calls are counted from 1 since the log was opened; clones are the same plan.
+#[derive(Clone, Debug, Default)]
+pub struct Faults(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    plan: Mutex<Plan>,
+    bell: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Plan {
+    appends: u64,
+    syncs: u64,
+    at_append: BTreeMap<u64, Fault>,
+    at_sync: BTreeMap<u64, Fault>,
+    is_held: bool,
+}
+
+impl Faults {
+    /// The `n`-th append fails.
+    pub fn fail_append(&self, n: u64, fault: Fault) {
+        self.0.plan.lock().at_append.insert(n, fault);
+    }
+
+    /// The `n`-th sync fails.
+    pub fn fail_sync(&self, n: u64, fault: Fault) {
+        self.0.plan.lock().at_sync.insert(n, fault);
+    }
+
+    /// From now on a sync waits until [`Faults::release`].
+    pub fn hold_syncs(&self) {
+        self.0.plan.lock().is_held = true;
+    }
+
+    /// Ends [`Faults::hold_syncs`].
+    pub fn release(&self) {
+        self.0.plan.lock().is_held = false;
+        self.0.bell.notify_all();
+    }
+
+    /// How many appends and syncs were begun.
+    pub fn calls(&self) -> (u64, u64) {
+        let plan = self.0.plan.lock();
+        (plan.appends, plan.syncs)
+    }
+
+    /// Waits until that many appends and syncs were begun.
+    pub fn wait_for(&self, appends: u64, syncs: u64) {
+        let mut plan = self.0.plan.lock();
+        while plan.appends < appends || plan.syncs < syncs {
+            self.0.bell.wait(&mut plan);
+        }
+    }
+
+    fn next_append(&self) -> Option<Fault> {
+        let mut plan = self.0.plan.lock();
+        plan.appends += 1;
+        self.0.bell.notify_all();
+        let n = plan.appends;
+        plan.at_append.remove(&n)
+    }
+
+    fn next_sync(&self) -> Option<Fault> {
+        let mut plan = self.0.plan.lock();
+        plan.syncs += 1;
+        self.0.bell.notify_all();
+        while plan.is_held {
+            self.0.bell.wait(&mut plan);
+        }
+        let n = plan.syncs;
+        plan.at_sync.remove(&n)
+    }
+}
+
+/// The log of a data directory, with faults. Of a batch that fails, the inner log sees nothing unless the fault is
+/// [`Fault::After`] its sync.
+pub struct FaultyLog {
+    inner: SqliteLog,
+    faults: Faults,
+    /// A batch is handed on when it is synced, so that a fault leaves the inner log without it.
+    batch: Vec<Owned>,
+}
+
+struct Owned {
+    change: crate::Change,
+    key: crate::Key,
+    revision: u64,
+    bytes: bytes::Bytes,
+    previous: Option<(u64, bytes::Bytes)>,
+}
+
+impl FaultyLog {
+    /// Opens the log in `dir`.
+    pub fn open(dir: &Path, faults: Faults) -> Result<Self, OpenError> {
+        Ok(Self { inner: SqliteLog::open(Directory::lock(dir)?)?, faults, batch: Vec::new() })
+    }
+
+    fn sync_inner(&mut self) -> Result<(), LogError> {
+        for Owned { change, key, revision, bytes, previous } in std::mem::take(&mut self.batch) {
+            let previous = previous.as_ref().map(|(revision, bytes)| (*revision, bytes));
+            self.inner.append(&Write { change, key: &key, revision, bytes: &bytes, previous })?;
+        }
+        self.inner.sync()
+    }
+}
+
+fn injected() -> LogError {
+    LogError::Failed("injected fault".to_owned())
+}
+
+impl Log for FaultyLog {
+    fn recover(&mut self) -> Result<Recovery, OpenError> {
+        self.inner.recover()
+    }
+
+    fn set_aside(&mut self, damaged: &[Damage]) -> Result<(), LogError> {
+        self.inner.set_aside(damaged)
+    }
+
+    fn append(&mut self, write: &Write<'_>) -> Result<(), LogError> {
+        let fault = self.faults.next_append();
+        self.batch.push(Owned {
+            change: write.change,
+            key: write.key.clone(),
+            revision: write.revision,
+            bytes: write.bytes.clone(),
+            previous: write.previous.map(|(revision, bytes)| (revision, bytes.clone())),
+        });
+        let Some(fault) = fault else { return Ok(()) };
+        self.batch.clear();
+        match fault {
+            Fault::Before | Fault::After => Err(injected()),
+            Fault::Full => Err(LogError::Full("injected fault".to_owned())),
+            Fault::Panic => panic!("injected fault"),
+        }
+    }
+
+    fn sync(&mut self) -> Result<(), LogError> {
+        match self.faults.next_sync() {
+            None => self.sync_inner(),
+            Some(Fault::After) => self.sync_inner().and(Err(injected())),
+            Some(Fault::Before) => {
+                self.batch.clear();
+                Err(injected())
+            }
+            Some(Fault::Full) => {
+                self.batch.clear();
+                Err(LogError::Full("injected fault".to_owned()))
+            }
+            Some(Fault::Panic) => panic!("injected fault"),
+        }
+    }
+
+    fn maintain(&mut self) -> Result<(), LogError> {
+        self.inner.maintain()
+    }
+}
