@@ -115,6 +115,7 @@ impl SqliteLog {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&file, flags).map_err(failed)?;
         configure(&connection).map_err(failed)?;
+        check_durable(&connection, &file)?;
         check_format(&connection, &file)?;
         directory.sync()?;
         let log = Self {
@@ -390,6 +391,20 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "wal_autocheckpoint", 0)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     Ok(())
+}
+
+/// SQLite ignores settings that it does not know or cannot follow, and everything we promise depends on these.
+fn check_durable(connection: &Connection, file: &std::path::Path) -> Result<(), OpenError> {
+    let failed = |error: rusqlite::Error| open_error(file, &error);
+    let journal: String =
+        connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).map_err(failed)?;
+    let synchronous: i64 =
+        connection.pragma_query_value(None, "synchronous", |row| row.get(0)).map_err(failed)?;
+    if (journal.as_str(), synchronous) == ("wal", 2) {
+        return Ok(());
+    }
+    let reason = format!("the database would not be durable: journal {journal}, synchronous {synchronous}");
+    Err(OpenError::Database { file: file.to_path_buf(), reason })
 }
 
 /// Makes the tables of a new database, or refuses one that is not ours to read.

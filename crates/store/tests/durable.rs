@@ -231,6 +231,39 @@ fn of_many_writers_that_name_the_same_revision_one_wins_and_no_update_is_lost() 
     assert_eq!(store.revision(), 2 + WRITERS * ROUNDS);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_and_a_watch_from_it_have_no_gap_and_no_overlap_while_batches_are_written() {
+    const WRITERS: u64 = 8;
+    const WRITES: u64 = 40;
+    let dir = tempfile::tempdir().expect("made");
+    let store = Arc::new(open(dir.path()));
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                for i in 0..WRITES {
+                    let mine = create(&store, &format!("w{writer}-{i}")).expect("new");
+                    // a writer reads its own write
+                    assert!(store.revision() >= mine && store.get(&pod(&format!("w{writer}-{i}"))).is_some());
+                }
+            })
+        })
+        .collect();
+    for _ in 0..10 {
+        let list = store.list(&pods());
+        let mut watch = store.watch(pods(), list.revision).expect("retained");
+        let mut have: Vec<u64> = list.records.iter().map(|record| record.revision).collect();
+        have.sort_unstable();
+        while (have.len() as u64) < WRITERS * WRITES {
+            have.extend(watch.next().await.expect("open").iter().map(|event| event.revision()));
+        }
+        assert_eq!(have, (2..WRITERS * WRITES + 2).collect::<Vec<_>>());
+    }
+    for writer in writers {
+        writer.join().expect("ran");
+    }
+}
+
 #[test]
 fn after_a_failure_that_leaves_the_disk_in_doubt_no_write_is_taken_and_reads_go_on() {
     for (at_sync, fault, is_kept) in [
