@@ -1,13 +1,15 @@
 //! A Kubernetes API server for batch work, as a tower service inside the process.
 //!
 //! ```text
-//!  kube::Client ──► Server::router() ──► request (path, query, body)
+//!  kube::Client ──► Server::router() ──► request (path, query, body) ──► discovery (what is served, health)
 //!                                          │
 //!              ┌──────────────┬────────────┴─┬───────────────┬─────────────┐
 //!            read           watch       create, write      delete        pods
 //!        (get, list)   (stream of events) (POST, PUT,    (grace, final-  (binding,
 //!              │              │            PATCH)         izers)         eviction)
 //!              └──────────────┴──────┬───────┴───────────────┴─────────────┘
+//!              form (object, table, metadata)   decode (unknown fields)
+//!                                    │
 //!                        resources (one table) + hooks (per kind)
 //!                                    │
 //!                              windlass_store
@@ -42,16 +44,18 @@ mod view;
 mod watch;
 mod write;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
+use bytes::Bytes;
 use http::{Method, Request, Response};
 use serde_json::json;
 use windlass_api::Gates;
-use windlass_store::{Limits, Store};
+use windlass_store::{Key, Limits, OnDamage, Store};
 
 pub use environment::{Clock, Entropy, SystemClock, SystemEntropy};
 pub use object::{Attributes, Object};
@@ -101,6 +105,19 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     /// Watches opened so far: spreads the ends of those that were opened together.
     pub(crate) watches: AtomicU64,
+    /// Whether writes wait for a disk.
+    is_durable: bool,
+}
+
+/// Why a server that keeps its objects could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The store was not opened.
+    #[error(transparent)]
+    Store(#[from] windlass_store::OpenError),
+    /// The namespaces that are always there could not be made.
+    #[error("create the namespaces that are always there: {0}")]
+    Namespaces(String),
 }
 
 impl Shared {
@@ -123,18 +140,29 @@ impl std::fmt::Debug for Server {
 impl Server {
     /// A server with an empty store in memory, but for the namespaces that are always there.
     pub fn new(config: Config) -> Self {
-        let server = Self(Arc::new(Shared {
-            store: Arc::new(Store::new(config.limits)),
-            config,
-            watches: AtomicU64::new(0),
-        }));
+        let store = Store::new(config.limits);
+        Self::with_store(config, store, false).expect("the store is empty and the namespaces valid")
+    }
+
+    /// A server that keeps its objects in a directory, and has those that an earlier one kept there.
+    pub fn open(config: Config, directory: &Path) -> std::result::Result<Self, OpenError> {
+        let store = Store::open(directory, config.limits, OnDamage::Refuse, &attributes_of)?;
+        Self::with_store(config, store, true)
+            .map_err(|status| OpenError::Namespaces(status.to_json()["message"].to_string()))
+    }
+
+    fn with_store(config: Config, store: Store<Attributes>, is_durable: bool) -> Result<Self> {
+        let shared = Shared { store: Arc::new(store), config, watches: AtomicU64::new(0), is_durable };
+        let server = Self(Arc::new(shared));
         for name in NAMESPACES {
-            let target = Target::parse("/api/v1/namespaces").expect("a path of the table");
+            let target = Target::parse("/api/v1/namespaces")?;
             let body = json!({"metadata": {"name": name}}).to_string();
-            create::create(&server.0, &target, &Query::default(), body.as_bytes())
-                .expect("the store is empty and the namespace valid");
+            match create::create(&server.0, &target, &Query::default(), body.as_bytes()) {
+                Err(status) if !status.is_taken() => return Err(status),
+                Ok(_) | Err(_) => {}
+            }
         }
-        server
+        Ok(server)
     }
 
     /// The HTTP service. `kube::Client::new(server.router(), "default")` talks to it without a socket.
@@ -146,6 +174,14 @@ impl Server {
     pub fn store(&self) -> &Arc<Store<Attributes>> {
         &self.0.store
     }
+}
+
+/// What a stored object is selected by.
+fn attributes_of(key: &Key, bytes: &Bytes) -> std::result::Result<Attributes, String> {
+    let resource = resources::all().iter().find(|resource| resource.plural == key.resource());
+    let resource = resource.ok_or_else(|| format!("there is no resource {:?}", key.resource()))?;
+    let object = Object::from_stored(bytes).map_err(|status| status.to_json()["message"].to_string())?;
+    Ok(object.attributes(resource, None))
 }
 
 async fn serve(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Response<Body> {
@@ -175,8 +211,17 @@ async fn route(shared: &Arc<Shared>, request: Request<Body>) -> Result<Response<
         };
     }
     let body = request::read_body(body).await?;
-    let response = change(shared, &head, &target, &query, &body)?;
-    form.convert(target.resource, response, shared.config.clock.now()).await
+    let resource = target.resource;
+    let response = if shared.is_durable {
+        // The disk is waited for on a thread of its own, so that writes of one task can share a sync.
+        let shared = Arc::clone(shared);
+        let work = move || change(&shared, &head, &target, &query, &body);
+        let done = tokio::task::spawn_blocking(work).await;
+        done.map_err(|error| Status::internal(&format!("write: {error}")))??
+    } else {
+        change(shared, &head, &target, &query, &body)?
+    };
+    form.convert(resource, response, shared.config.clock.now()).await
 }
 
 /// Everything that is not a GET.

@@ -4,6 +4,7 @@ mod cli;
 mod durations;
 mod manifest;
 mod run;
+mod server;
 
 use std::process::ExitCode;
 

@@ -245,7 +245,7 @@ fn params(name: &str, group: Option<&str>, now: OffsetDateTime, life: Duration) 
 
 fn authority(now: OffsetDateTime) -> Result<Pair, Error> {
     // Two servers have two CAs: the names differ, so that no client takes one for the other.
-    let name = format!("windlass-ca-{}", now.unix_timestamp());
+    let name = format!("windlass-ca-{}", uuid::Uuid::new_v4().simple());
     let key = made(&name, KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256))?;
     let mut params = params(&name, None, now, CA_LIFE);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));

@@ -40,7 +40,7 @@ const TOKENS: &str = "tokens.json";
 /// What the command line asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Where certificates, tokens and logs are kept.
+    /// Where objects, certificates, tokens and logs are kept.
     pub data_dir: Option<PathBuf>,
     /// Where to listen.
     pub listen: SocketAddr,
@@ -182,6 +182,9 @@ async fn run(options: &Options) -> Result<(), Error> {
     let kubeconfig_error = |source| Error::Kubeconfig { path: path.clone(), source };
     kubeconfig::check(&path).map_err(kubeconfig_error)?;
 
+    // First the store, whose lock keeps a second server out of the directory.
+    let config = Config { gates: options.gates, ..Config::default() };
+    let server = Server::open(config, &data_dir.join("store")).map_err(|error| start(&error))?;
     let now = time::OffsetDateTime::now_utc();
     let pki = Pki::open(&data_dir.join("pki"), &[options.listen.ip()], now).map_err(|error| start(&error))?;
     let listener = Listener::bind(options.listen, &pki).await.map_err(|error| match error {
@@ -189,7 +192,6 @@ async fn run(options: &Options) -> Result<(), Error> {
         serve::Error::Tls(_) => start(&error),
     })?;
     let address = listener.address();
-    let server = Server::new(Config { gates: options.gates, ..Config::default() });
     let guard = Guard::new(&server, Tokens::of_file(data_dir.join(TOKENS)), Limits::default())
         .map_err(|status| Error::Start(status.to_json()["message"].to_string()))?;
     let guard = Arc::new(guard);
@@ -232,7 +234,6 @@ async fn wait(interrupt: &mut tokio::signal::unix::Signal, terminate: &mut tokio
 fn greet(address: SocketAddr, kubeconfig: &Path) {
     let kubeconfig = std::path::absolute(kubeconfig).unwrap_or_else(|_| kubeconfig.to_owned());
     eprintln!("windlass {} is ready at https://{address}", env!("CARGO_PKG_VERSION"));
-    eprintln!("objects are kept in memory: they are gone when the server stops");
     eprintln!("\n  export KUBECONFIG={}\n  kubectl get jobs\n", quoted(&kubeconfig.display().to_string()));
 }
 

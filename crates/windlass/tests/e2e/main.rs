@@ -7,6 +7,7 @@ mod gates;
 mod input;
 mod nothing_left_behind;
 mod output;
+mod server;
 mod stories;
 mod support;
 mod terminal;
