@@ -124,3 +124,53 @@ async fn cluster_wide_kinds_have_no_namespace() {
     let patched = nodes.patch_status("n1", &PatchParams::default(), &status).await.expect("patched");
     assert_eq!(patched.status.expect("status").capacity.expect("capacity")["cpu"].0, "2");
 }
+
+#[tokio::test]
+async fn the_library_discovers_the_same_from_either_form() {
+    use kube::discovery::{Discovery, Scope, verbs};
+    let cluster = cluster();
+    let mut found = Vec::new();
+    for discovery in [
+        Discovery::new(cluster.client()).run().await.expect("legacy"),
+        Discovery::new(cluster.client()).run_aggregated().await.expect("aggregated"),
+    ] {
+        let mut kinds: Vec<String> = Vec::new();
+        for group in discovery.groups() {
+            for (resource, capabilities) in group.recommended_resources() {
+                let scope = if capabilities.scope == Scope::Namespaced { "namespaced" } else { "cluster" };
+                let can_watch = capabilities.supports_operation(verbs::WATCH);
+                let subresources = capabilities.subresources.len();
+                kinds.push(format!(
+                    "{}/{} {scope} {can_watch} {subresources}",
+                    resource.group, resource.plural
+                ));
+            }
+        }
+        kinds.sort();
+        found.push(kinds);
+    }
+    assert_eq!(found[0], found[1]);
+    assert!(found[0].contains(&"batch/jobs namespaced true 1".to_owned()), "{:?}", found[0]);
+    assert!(found[0].contains(&"/pods namespaced true 3".to_owned()), "{:?}", found[0]);
+    assert!(found[0].contains(&"/namespaces cluster true 1".to_owned()), "{:?}", found[0]);
+    let version = cluster.client().apiserver_version().await.expect("a version");
+    assert_eq!((version.major.as_str(), version.minor.as_str()), ("1", "36"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_library_reads_metadata_alone() {
+    let cluster = cluster();
+    let made = cluster.pod("a").await;
+    let pods: Api<Pod> = Api::default_namespaced(cluster.client());
+    let one = pods.get_metadata("a").await.expect("metadata");
+    assert_eq!(one.metadata.uid.as_deref(), made["metadata"]["uid"].as_str());
+    let list = pods.list_metadata(&ListParams::default()).await.expect("a list");
+    assert_eq!(list.items.len(), 1);
+    let patch = Patch::Merge(json!({"metadata": {"labels": {"x": "y"}}}));
+    let patched = pods.patch_metadata("a", &PatchParams::default(), &patch).await.expect("patched");
+    assert_eq!(patched.metadata.labels.expect("labels")["x"], "y");
+    let stream = pods.watch_metadata(&WatchParams::default().timeout(1), "0").await.expect("a watch");
+    let events: Vec<WatchEvent<_>> = stream.try_collect().await.expect("events");
+    let [WatchEvent::Added(event), WatchEvent::Bookmark(_)] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!(event.metadata.name.as_deref(), Some("a"));
+}

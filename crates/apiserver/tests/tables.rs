@@ -439,6 +439,26 @@ async fn every_kind_has_its_columns_and_cells() {
             "Name:string:0 Holder:string:0 Age:string:0",
             json!(["x", "me", "3s"]),
         ),
+        (
+            in_default("/apis/rbac.authorization.k8s.io/v1", "roles"),
+            json!({"metadata": {"name": "x"}, "rules": []}),
+            "Name:string:0 Created At:date:0",
+            json!(["x", "2026-01-02T03:04:05Z"]),
+        ),
+        (
+            in_default("/apis/rbac.authorization.k8s.io/v1", "rolebindings"),
+            json!({
+                "metadata": {"name": "x"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
+                "subjects": [
+                    {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "u"},
+                    {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "v"},
+                    {"kind": "ServiceAccount", "namespace": "default", "name": "s"},
+                ],
+            }),
+            "Name:string:0 Role:string:0 Age:string:0 Users:string:1 Groups:string:1 ServiceAccounts:string:1",
+            json!(["x", "Role/r", "3s", "u, v", "", "default/s"]),
+        ),
     ];
     for (path, body, _, _) in &table {
         let made = cluster.post(path, body.clone()).await;
