@@ -1,5 +1,6 @@
 //! HTTP answers of requests that succeeded.
 
+use std::collections::HashSet;
 use std::io::Write;
 
 use axum::body::{Body, HttpBody};
@@ -18,12 +19,38 @@ pub(crate) fn object(code: StatusCode, bytes: Bytes, warnings: &[String]) -> Res
     *response.status_mut() = code;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    for warning in warnings {
-        if let Ok(value) = HeaderValue::from_str(&warning_text(warning)) {
+    for warning in bounded(warnings) {
+        if let Ok(value) = HeaderValue::from_bytes(warning_text(&warning).as_bytes()) {
             headers.append(header::WARNING, value);
         }
     }
     response
+}
+
+/// upstream: the length of all warnings together, in characters.
+const WARNINGS_MAX: usize = 4096;
+/// upstream: the length of one warning when there are too many.
+const WARNING_MAX: usize = 256;
+
+/// Each warning once, and no more of them than fit into the head of an answer.
+fn bounded(warnings: &[String]) -> Vec<String> {
+    let length = |text: &String| text.chars().count();
+    let mut seen = HashSet::new();
+    let texts: Vec<&String> = warnings.iter().filter(|text| seen.insert(*text)).collect();
+    if texts.iter().map(|text| length(text)).sum::<usize>() <= WARNINGS_MAX {
+        return texts.into_iter().cloned().collect();
+    }
+    let mut written = 0;
+    let mut kept = Vec::new();
+    for text in texts {
+        if written >= WARNINGS_MAX {
+            break;
+        }
+        let short: String = text.chars().take(WARNING_MAX).collect();
+        written += length(&short);
+        kept.push(short);
+    }
+    kept
 }
 
 /// An answer with a JSON value.
@@ -66,4 +93,24 @@ fn warning_text(text: &str) -> String {
     }
     out.push('"');
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_are_said_once_and_cut_when_there_are_too_many() {
+        let few = ["a".to_owned(), "b".repeat(300), "a".to_owned()];
+        assert_eq!(bounded(&few), ["a".to_owned(), "b".repeat(300)]);
+        let many: Vec<String> = (0..40).map(|i| format!("{i:02}{}", "ü".repeat(300))).collect();
+        let want: Vec<String> = (0..16).map(|i| format!("{i:02}{}", "ü".repeat(254))).collect();
+        assert_eq!(bounded(&many), want);
+    }
+
+    #[test]
+    fn a_warning_is_escaped_and_keeps_its_letters() {
+        let response = object(StatusCode::OK, Bytes::new(), &["say \"ü\"\n\\".to_owned()]);
+        assert_eq!(response.headers()[header::WARNING].as_bytes(), "299 - \"say \\\"ü\\\"\\\\\"".as_bytes());
+    }
 }

@@ -7,6 +7,8 @@
 
 mod scan;
 
+use std::collections::HashSet;
+
 use serde::de::DeserializeOwned;
 use serde_ignored::Path;
 use serde_json::Value;
@@ -117,8 +119,9 @@ pub(crate) fn check_change(
     if found.is_empty() {
         return Ok(found);
     }
-    let before = unknown(resource, &old.to_value(is_changed)).unwrap_or_default();
-    let fresh = found.into_iter().filter(|path| !before.contains(path));
+    let before: HashSet<String> =
+        unknown(resource, &old.to_value(is_changed)).unwrap_or_default().into_iter().collect();
+    let fresh = found.into_iter().filter(|path| !before.contains(path)).take(scan::TEXTS_MAX);
     Ok(fresh.map(|path| format!("unknown field {path:?}")).collect())
 }
 

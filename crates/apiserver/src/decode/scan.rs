@@ -9,13 +9,14 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use super::join;
 
 /// upstream: more is not said.
-const TEXTS_MAX: usize = 100;
+pub(super) const TEXTS_MAX: usize = 100;
 
 /// Texts about the fields that are given twice, and about those in `unknown`. Nothing for bytes that are not JSON.
 pub(super) fn scan(body: &[u8], unknown: &[String]) -> Vec<String> {
+    let unknown: HashSet<&str> = unknown.iter().map(String::as_str).collect();
     let mut texts = Vec::new();
     let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let walk = Walk { path: &Place::Root, unknown, texts: &mut texts };
+    let walk = Walk { path: &Place::Root, unknown: &unknown, texts: &mut texts };
     match walk.deserialize(&mut deserializer) {
         Ok(()) => texts,
         Err(_) => Vec::new(),
@@ -53,7 +54,7 @@ fn note(texts: &mut Vec<String>, text: String) {
 
 struct Walk<'a> {
     path: &'a Place<'a>,
-    unknown: &'a [String],
+    unknown: &'a HashSet<&'a str>,
     texts: &'a mut Vec<String>,
 }
 
@@ -104,7 +105,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
         while let Some(name) = map.next_key_seed(Name)? {
             let path = Place::Field(self.path, &name);
             // upstream: a field that the type does not have is not looked into, and never a duplicate
-            if !self.unknown.is_empty() && self.unknown.contains(&path.text()) {
+            if !self.unknown.is_empty() && self.unknown.contains(path.text().as_str()) {
                 note(self.texts, format!("unknown field {:?}", path.text()));
                 map.next_value::<IgnoredAny>()?;
                 continue;
