@@ -30,6 +30,7 @@ mod key;
 mod log;
 mod open;
 mod record;
+mod rows;
 mod sqlite;
 mod table;
 mod wal;
@@ -186,6 +187,11 @@ impl<A> Store<A> {
     /// What was set aside when the store was opened.
     pub fn damaged(&self) -> &[Damage] {
         &self.damaged
+    }
+
+    /// Whether the store takes writes: for a health check, so that a store in doubt is noticed and restarted.
+    pub fn check_writable(&self) -> Result<(), LogError> {
+        self.shared.writer.lock().check_open()
     }
 
     /// The revision of the last write.

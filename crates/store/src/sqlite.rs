@@ -8,18 +8,16 @@
 //! objects there are, what their checksums add up to, and the last revision. What a flipped bit in the structure of a
 //! page makes disappear is missed there.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use bytes::Bytes;
 use rusqlite::config::DbConfig;
-use rusqlite::types::ValueRef;
-use rusqlite::{Connection, ErrorCode, OpenFlags, Row, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 
 use crate::directory::Directory;
-use crate::log::{Damage, Log, LogError, Recovery, Stored, Write};
+use crate::log::{Damage, Log, LogError, Recovery, Write};
 use crate::open::OpenError;
-use crate::{Change, Key, wal};
+use crate::rows::{Found, Totals, object_sum, signed, unsigned};
+use crate::{Change, wal};
 
 /// The name of the database in the data directory.
 const FILE: &str = "store.db";
@@ -43,53 +41,6 @@ const SCHEMA: &str = "
         id INTEGER PRIMARY KEY CHECK (id = 1),
         revision INTEGER NOT NULL, objects INTEGER NOT NULL, digest INTEGER NOT NULL, sum INTEGER NOT NULL
     ) STRICT;";
-
-/// What the database must hold, kept apart from what it does hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Totals {
-    revision: u64,
-    objects: u64,
-    /// The sum of the checksums of all objects.
-    digest: u64,
-}
-
-impl Totals {
-    fn add(&mut self, sum: u32) {
-        self.objects = self.objects.wrapping_add(1);
-        self.digest = self.digest.wrapping_add(u64::from(sum));
-    }
-
-    fn remove(&mut self, sum: u32) {
-        self.objects = self.objects.wrapping_sub(1);
-        self.digest = self.digest.wrapping_sub(u64::from(sum));
-    }
-
-    fn sum(&self) -> u32 {
-        checksum(&[&self.revision.to_le_bytes(), &self.objects.to_le_bytes(), &self.digest.to_le_bytes()])
-    }
-}
-
-fn checksum(parts: &[&[u8]]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    for part in parts {
-        hasher.update(&(part.len() as u64).to_le_bytes());
-        hasher.update(part);
-    }
-    hasher.finalize()
-}
-
-fn object_sum(revision: u64, key: &[u8], bytes: &[u8]) -> u32 {
-    checksum(&[&revision.to_le_bytes(), key, bytes])
-}
-
-/// SQLite's integers have a sign; ours use the same bits.
-fn signed(value: u64) -> i64 {
-    i64::from_ne_bytes(value.to_ne_bytes())
-}
-
-fn unsigned(value: i64) -> u64 {
-    u64::from_ne_bytes(value.to_ne_bytes())
-}
 
 pub(crate) struct SqliteLog {
     connection: Connection,
@@ -329,50 +280,6 @@ impl Drop for SqliteLog {
             // If it fails, the write-ahead log is still there.
             let _ = self.checkpoint("TRUNCATE");
         }
-    }
-}
-
-/// Objects as they are read.
-#[derive(Default)]
-struct Found {
-    whole: BTreeMap<Key, Stored>,
-    damaged: Vec<Damage>,
-    /// All rows, whole or not; the revision is not used.
-    seen: Totals,
-}
-
-impl Found {
-    fn take(&mut self, row: &Row<'_>) -> rusqlite::Result<()> {
-        let revision = unsigned(row.get(0)?);
-        let (sum, key, bytes) = (row.get_ref(1)?, row.get_ref(2)?, row.get_ref(3)?);
-        let key = match key {
-            ValueRef::Text(key) | ValueRef::Blob(key) => key,
-            ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => b"",
-        };
-        let text = String::from_utf8_lossy(key);
-        let whole = match (sum, bytes) {
-            (ValueRef::Integer(sum), ValueRef::Blob(bytes))
-                if sum == i64::from(object_sum(revision, key, bytes)) =>
-            {
-                Key::parse(&text)
-                    .map(|key| (sum, Stored { key, revision, bytes: Bytes::copy_from_slice(bytes) }))
-            }
-            _ => None,
-        };
-        let Some((sum, stored)) = whole else {
-            self.seen.add(0);
-            self.damage(&text, revision, "checksum is wrong".to_owned());
-            return Ok(());
-        };
-        self.seen.add(u32::try_from(sum).unwrap_or_default());
-        if let Some(older) = self.whole.insert(stored.key.clone(), stored) {
-            self.damage(&text, older.revision, format!("is still there beside revision {revision}"));
-        }
-        Ok(())
-    }
-
-    fn damage(&mut self, key: &str, revision: u64, reason: String) {
-        self.damaged.push(Damage { key: Some(key.to_owned()), revision: Some(revision), reason });
     }
 }
 

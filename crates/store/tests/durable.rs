@@ -286,6 +286,7 @@ fn after_a_failure_that_leaves_the_disk_in_doubt_no_write_is_taken_and_reads_go_
         }
         let error = create(&store, "b").expect_err("fails");
         assert!(matches!(error, Error::Log(LogError::Failed(_))), "{case}: {error}");
+        assert!(matches!(store.check_writable(), Err(LogError::Refused(_))), "{case}");
         let (_, syncs) = faults.calls();
         for name in ["b", "c", "a"] {
             let error = create(&store, name).expect_err("refused");
@@ -318,6 +319,7 @@ fn a_full_disk_fails_what_was_staged_and_later_writes_succeed() {
         }
         let error = store.update(&pod("a"), first, String::new(), bytes).expect_err("no room");
         assert!(matches!(error, Error::Log(LogError::Full(_))), "{error}");
+        assert_eq!(store.check_writable(), Ok(()));
         assert_eq!(store.get(&pod("a")).expect("there").revision, first);
         assert_eq!(store.update(&pod("a"), first, String::new(), bytes).expect("room").revision, first + 1);
         drop(store);
