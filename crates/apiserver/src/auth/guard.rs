@@ -18,7 +18,7 @@ use super::lanes::{Lanes, Limits, Place};
 use super::reviews::Review;
 use super::tokens::Tokens;
 use super::{defaults, escalation, policy};
-use crate::request::{BODY_BYTES_MAX, read_body};
+use crate::request::{BODY_BYTES_MAX, read_body, require_json};
 use crate::status::{Result, Status};
 use crate::{Server, Shared};
 
@@ -152,6 +152,7 @@ impl Guard {
         action: &Action,
     ) -> Result<Response<Body>> {
         if let Some((review, namespace)) = Review::of(head.uri.path()) {
+            require_json(&head.headers)?;
             let bytes = read_body(body).await?;
             let value = serde_json::from_slice(&bytes).map_err(|error| {
                 Status::bad_request(format!("read the body of a {}: {error}", review.kind()))
