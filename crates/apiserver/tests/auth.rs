@@ -410,3 +410,22 @@ async fn watches_are_counted_until_their_body_is_dropped() {
     drop(first);
     assert_eq!(guard.answer(&admin(), watch()).await.status(), 200);
 }
+
+#[tokio::test]
+async fn an_update_that_creates_needs_leave_to_create() {
+    let (guard, _) = guard();
+    let rules = json!([{"verbs": ["update"], "apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}]);
+    make(&guard, &format!("{RBAC}/clusterroles"), json!({"metadata": {"name": "r"}, "rules": rules})).await;
+    make(&guard, &format!("{RBAC}/clusterrolebindings"), binding("b", "ClusterRole", "r", "bob")).await;
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let path = format!("{leases}/l");
+    let lease = json!({"metadata": {"name": "l"}, "spec": {}});
+    let message = r#"leases.coordination.k8s.io "l" is forbidden: User "bob" cannot create resource "leases" in API group "coordination.k8s.io" in the namespace "default""#;
+    let details = json!({"name": "l", "group": "coordination.k8s.io", "kind": "leases"});
+    let bob = peer("bob", &[]);
+    let answer = ask(&guard, &bob, Method::PUT, &path, lease.clone()).await;
+    assert_eq!(answer, failure(403, "Forbidden", message, Some(details)));
+    make(&guard, leases, lease).await;
+    let there = get(&guard, &admin(), &path).await.body;
+    assert_eq!(ask(&guard, &bob, Method::PUT, &path, there).await.code, 200);
+}

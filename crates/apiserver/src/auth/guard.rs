@@ -10,6 +10,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body_util::BodyExt;
 use tower::ServiceExt;
+use windlass_store::Key;
 
 use super::action::{Action, Object};
 use super::certificate::Certified;
@@ -20,7 +21,7 @@ use super::tokens::Tokens;
 use super::{defaults, escalation, policy};
 use crate::request::{BODY_BYTES_MAX, read_body, require_json};
 use crate::status::{Result, Status};
-use crate::{Server, Shared};
+use crate::{Server, Shared, resources};
 
 /// upstream: what a request may take, unless it is a watch.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(60);
@@ -97,6 +98,12 @@ impl Guard {
         if !verdict.is_allowed {
             return Err(refusal(&who, &action, &verdict.reason));
         }
+        if let Some(create) = self.hidden_create(&action) {
+            let verdict = policy::judge(&self.shared.store, &who, &create);
+            if !verdict.is_allowed {
+                return Err(refusal(&who, &create, &verdict.reason));
+            }
+        }
         if let Some(response) = self.health(&head) {
             return Ok(response);
         }
@@ -124,6 +131,20 @@ impl Guard {
         };
         let token = value.to_str().ok().and_then(bearer).ok_or_else(Status::unauthorized)?;
         self.tokens.find(token).map(Some).ok_or_else(Status::unauthorized)
+    }
+
+    /// The create that an update of an object that is not there comes to, for the kinds that allow it.
+    fn hidden_create(&self, action: &Action) -> Option<Action> {
+        let Object::Resource(target) = &action.to else {
+            return None;
+        };
+        let row = resources::all().iter().find(|r| r.group == target.group && r.plural == target.resource)?;
+        let key = Key::new(row.plural, &target.namespace, &target.name);
+        let creates = action.verb == "update"
+            && row.create_on_update
+            && target.subresource.is_empty()
+            && self.shared.store.get(&key).is_none();
+        creates.then(|| Action { verb: "create".to_owned(), to: action.to.clone() })
     }
 
     /// The only paths that nobody needs a name for.
