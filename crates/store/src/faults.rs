@@ -54,15 +54,11 @@ impl Faults {
         self.0.plan.lock().at_sync.insert(n, fault);
     }
 
-    /// From now on a sync waits until [`Faults::release`].
-    pub fn hold_syncs(&self) {
+    /// Syncs wait as long as what is returned lives.
+    #[must_use]
+    pub fn hold_syncs(&self) -> Held {
         self.0.plan.lock().is_held = true;
-    }
-
-    /// Ends [`Faults::hold_syncs`].
-    pub fn release(&self) {
-        self.0.plan.lock().is_held = false;
-        self.0.bell.notify_all();
+        Held(self.clone())
     }
 
     /// How many appends and syncs were begun.
@@ -96,6 +92,17 @@ impl Faults {
         }
         let n = plan.syncs;
         plan.at_sync.remove(&n)
+    }
+}
+
+/// Keeps syncs waiting; a test that fails lets them go by dropping it.
+#[derive(Debug)]
+pub struct Held(Faults);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.0.plan.lock().is_held = false;
+        self.0.0.bell.notify_all();
     }
 }
 

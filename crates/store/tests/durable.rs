@@ -86,15 +86,15 @@ fn nobody_sees_a_write_before_it_is_durable() {
     let faults = Faults::default();
     let store = open_faulty(dir.path(), &faults);
     let mut watch = store.watch(pods(), 1).expect("now");
-    faults.hold_syncs();
     thread::scope(|scope| {
+        let held = faults.hold_syncs();
         let writer = scope.spawn(|| create(&store, "a"));
         faults.wait_for(1, 1);
         assert_eq!((store.revision(), store.get(&pod("a")).is_none()), (1, true));
         assert!(store.list(&pods()).records.is_empty());
         assert!(watch.poll().expect("open").is_empty());
         assert!(!writer.is_finished());
-        faults.release();
+        drop(held);
         assert_eq!(writer.join().expect("ran").expect("written"), 2);
     });
     assert_eq!(store.revision(), 2);
@@ -106,8 +106,8 @@ fn writes_that_come_while_a_batch_is_synced_are_the_next_batch() {
     let dir = tempfile::tempdir().expect("made");
     let faults = Faults::default();
     let store = open_faulty(dir.path(), &faults);
-    faults.hold_syncs();
     thread::scope(|scope| {
+        let held = faults.hold_syncs();
         scope.spawn(|| create(&store, "first").expect("written"));
         faults.wait_for(1, 1);
         let (staged, encoded) = mpsc::channel();
@@ -127,7 +127,7 @@ fn writes_that_come_while_a_batch_is_synced_are_the_next_batch() {
         }
         let last = store.create(pod("last"), String::new(), |revision| {
             // the lock is ours, so all twenty are queued; now let the first batch go
-            faults.release();
+            drop(held);
             bytes(revision)
         });
         last.expect("written");
@@ -143,8 +143,8 @@ fn a_precondition_sees_writes_that_are_not_durable_yet_and_its_refusal_waits_for
     let faults = Faults::default();
     let store = open_faulty(dir.path(), &faults);
     let first = create(&store, "a").expect("new");
-    faults.hold_syncs();
     thread::scope(|scope| {
+        let held = faults.hold_syncs();
         let winner = scope.spawn(|| store.update(&pod("a"), first, String::new(), bytes));
         faults.wait_for(2, 2);
         // this one names what nobody was told yet
@@ -160,7 +160,7 @@ fn a_precondition_sees_writes_that_are_not_durable_yet_and_its_refusal_waits_for
             scope.spawn(|| (store.update(&pod("a"), first, String::new(), bytes), store.revision()));
         let stale_delete =
             scope.spawn(|| (store.delete(&pod("a"), first, String::new(), bytes), store.revision()));
-        faults.release();
+        drop(held);
         assert_eq!(winner.join().expect("ran").expect("current").revision, first + 1);
         for refused in [stale_update, stale_delete] {
             let (result, visible) = refused.join().expect("ran");
@@ -180,15 +180,15 @@ fn a_create_sees_creations_and_deletions_that_are_not_durable_yet() {
     let faults = Faults::default();
     let store = open_faulty(dir.path(), &faults);
     let old = create(&store, "old").expect("new");
-    faults.hold_syncs();
     thread::scope(|scope| {
+        let held = faults.hold_syncs();
         let made = scope.spawn(|| create(&store, "new"));
         faults.wait_for(2, 2);
         let gone = scope.spawn(|| store.delete(&pod("old"), old, String::new(), bytes).map(|r| r.revision));
         let twin = scope.spawn(|| create(&store, "new"));
         // visible it still is; a writer behind the deletion must not find it
         assert!(store.get(&pod("old")).is_some());
-        faults.release();
+        drop(held);
         assert_eq!(made.join().expect("ran").expect("new"), 3);
         assert_eq!(gone.join().expect("ran").expect("current"), 4);
         let error = twin.join().expect("ran").expect_err("exists");
@@ -333,9 +333,9 @@ fn a_write_checked_against_one_that_fails_fails_with_it() {
     let faults = Faults::default();
     let store = open_faulty(dir.path(), &faults);
     let first = create(&store, "a").expect("new");
-    faults.hold_syncs();
     faults.fail_sync(2, Fault::Full);
     thread::scope(|scope| {
+        let held = faults.hold_syncs();
         let deletion = scope.spawn(|| store.delete(&pod("a"), first, String::new(), bytes));
         faults.wait_for(2, 2);
         let (staged, encoded) = mpsc::channel();
@@ -349,7 +349,7 @@ fn a_write_checked_against_one_that_fails_fails_with_it() {
         encoded.recv().expect("it sees the deletion");
         // wait until it is queued: the writer lock is free again
         assert!(matches!(store.update(&pod("none"), 1, String::new(), bytes), Err(Error::NotFound(_))));
-        faults.release();
+        drop(held);
         for writer in [deletion, recreation] {
             let error = writer.join().expect("ran").expect_err("fails");
             assert!(matches!(error, Error::Log(LogError::Full(_))), "{error}");
