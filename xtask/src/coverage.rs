@@ -15,11 +15,14 @@ pub fn measure() -> Result<()> {
     tools::install("cargo-llvm-cov", "0.9.1")?;
     install_llvm_tools()?;
     let packages = ["--package", "windlass-api", "--package", "windlass-job", "--package", "windlass-sim"];
-    let mut args = vec!["llvm-cov", "--json", "--summary-only", "--output-path", "target/coverage.json"];
+    let report = std::env::temp_dir().join(format!("windlass-coverage-{}.json", std::process::id()));
+    let path = report.to_str().context("the temporary directory has a name that is not UTF-8")?;
+    let mut args = vec!["llvm-cov", "--json", "--summary-only", "--output-path", path];
     args.extend(packages);
     run("cargo", &args)?;
-    let report = std::fs::read_to_string("target/coverage.json").context("read target/coverage.json")?;
-    let files = summaries(&report)?;
+    let text = std::fs::read_to_string(&report).with_context(|| format!("read {path}"))?;
+    std::fs::remove_file(&report).with_context(|| format!("remove {path}"))?;
+    let files = summaries(&text)?;
     let mut failures = Vec::new();
     for (name, bar) in BARS {
         let covered = percent(&files, name);

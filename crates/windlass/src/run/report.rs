@@ -166,10 +166,10 @@ mod tests {
         };
         let end = End { is_complete: false, reason: "FailedIndexes".to_owned(), message: "m".to_owned() };
         assert_eq!(
-            lines(&end, &["because of 1 failed indexes".to_owned()], &counts, Duration::from_millis(1234)),
+            lines(&end, &["because of 1 failed index".to_owned()], &counts, Duration::from_millis(1234)),
             [
                 "Failed (FailedIndexes): m",
-                "because of 1 failed indexes",
+                "because of 1 failed index",
                 "3 succeeded, 2 failed, 1 ignored; completed indexes 0-2; failed indexes 3; took 1.2s",
             ]
         );
