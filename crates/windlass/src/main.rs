@@ -3,6 +3,7 @@
 mod cli;
 mod durations;
 mod manifest;
+mod parts;
 mod run;
 mod server;
 
@@ -10,10 +11,32 @@ use std::process::ExitCode;
 
 use windlass_node::runtimes::{host, keeper};
 
+/// A Job has failed, or something else that another command line would not have helped.
+const EXIT_FAILED: u8 = 1;
+/// The manifest or the command line is wrong.
+const EXIT_BAD_INPUT: u8 = 2;
+
 fn main() -> ExitCode {
     // The node agent runs this program once more, as the keeper of its processes.
     if std::env::args_os().nth(1).is_some_and(|argument| argument == host::KEEPER_ARGUMENT) {
         return keeper::main();
     }
     cli::main()
+}
+
+/// Runs `work` on as many threads as the machine has cores, and leaves without waiting for what it left behind.
+fn with_threads(work: impl Future<Output = ExitCode>) -> ExitCode {
+    match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => {
+            let code = runtime.block_on(work);
+            runtime.shutdown_background();
+            code
+        }
+        Err(error) => {
+            eprintln!(
+                "error: start threads: {error}\nhint: this machine is short of something; look at `ulimit -a`"
+            );
+            ExitCode::from(EXIT_FAILED)
+        }
+    }
 }

@@ -1,41 +1,15 @@
-//! The parts of Windlass put together in this process: API server, Job controller, scheduler and node agent.
+//! An API server in this process, and those who act on what is created there.
 
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, StatusCode};
 use kube::client::Body;
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 use windlass_api::Gates;
 use windlass_apiserver::Server;
-use windlass_controllers::job::{self, JobController, Observer};
-use windlass_job::Settings;
-use windlass_node::{Agent, Capacity};
-use windlass_scheduler::Scheduler;
 
 use crate::manifest::Object;
-
-/// The name of the only node.
-const NODE: &str = "this-machine";
-/// More pods than a machine has processes: `parallelism` is to be the limit, not the node.
-const PODS_MAX: u32 = 1_000_000;
-
-/// How to run pods.
-pub struct Setup {
-    /// Which features are on.
-    pub gates: Gates,
-    /// What the Job controller decides by.
-    pub settings: Settings,
-    /// Hears of every decision.
-    pub observer: Arc<dyn Observer>,
-    /// Where logs are kept.
-    pub data_dir: PathBuf,
-    /// Run the command of any image on this machine.
-    pub runs_any_image_on_host: bool,
-}
+use crate::parts::{Parts, Setup};
 
 /// Why the API server did not take an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,12 +29,10 @@ pub struct Created {
     pub warnings: Vec<String>,
 }
 
-/// The parts. Dropping it kills all pods.
+/// The server and the rest. Dropping it kills all pods.
 pub struct Engine {
     client: kube::Client,
-    cancel: CancellationToken,
-    tasks: JoinSet<()>,
-    agent: Option<Agent>,
+    parts: Option<Parts>,
 }
 
 impl Engine {
@@ -68,7 +40,7 @@ impl Engine {
     pub fn new(gates: Gates) -> Self {
         let server = Server::new(windlass_apiserver::Config { gates, ..Default::default() });
         let client = kube::Client::new(server.router(), "default");
-        Self { client, cancel: CancellationToken::new(), tasks: JoinSet::new(), agent: None }
+        Self { client, parts: None }
     }
 
     /// The client of the API server.
@@ -117,32 +89,15 @@ impl Engine {
 
     /// Starts everybody who acts: from now on pods run.
     pub async fn start(&mut self, setup: Setup) -> Result<(), windlass_node::Error> {
-        let controller = JobController::new(
-            self.client.clone(),
-            job::Config {
-                settings: setup.settings,
-                gates: setup.gates,
-                observer: Some(setup.observer),
-                ..job::Config::default()
-            },
-        );
-        self.tasks.spawn(controller.run(self.cancel.clone()));
-        self.tasks.spawn(Scheduler::new(self.client.clone()).run(self.cancel.clone()));
-        let mut node = windlass_node::Config::new(self.client.clone(), NODE, setup.data_dir);
-        node.capacity = Capacity { pods: PODS_MAX, ..Capacity::of_this_machine() };
-        node.runtime_override_host = setup.runs_any_image_on_host;
-        node.disruption_conditions = setup.gates.pod_disruption_conditions;
-        self.agent = Some(Agent::start(node).await?);
+        self.parts = Some(Parts::start(&self.client, setup).await?);
         Ok(())
     }
 
     /// Makes no more pods, and ends those that run: SIGTERM, their grace period up to `grace_max`, SIGKILL.
     pub async fn stop(&mut self, grace_max: Duration) {
-        self.cancel.cancel();
-        if let Some(agent) = self.agent.take() {
-            agent.shutdown(grace_max).await;
+        if let Some(parts) = self.parts.take() {
+            parts.stop(grace_max).await;
         }
-        while self.tasks.join_next().await.is_some() {}
     }
 }
 

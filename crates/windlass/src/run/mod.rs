@@ -28,13 +28,10 @@ use k8s_openapi::api::core::v1::Pod;
 use windlass_api::{Gates, names};
 use windlass_job::trace::Note;
 
+use crate::{EXIT_BAD_INPUT, EXIT_FAILED, with_threads};
 use screen::{Screen, Tone};
 use start::Error;
 
-/// A Job has failed.
-const EXIT_FAILED: u8 = 1;
-/// The manifest or the command line is wrong.
-const EXIT_BAD_INPUT: u8 = 2;
 /// Somebody interrupted; what a shell reports of a program that dies of SIGINT.
 const EXIT_INTERRUPTED: u8 = 130;
 
@@ -79,19 +76,7 @@ pub enum Heard {
 
 /// Runs the Jobs of a manifest.
 pub fn main(options: Options) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!(
-                "error: start threads: {error}\nhint: this machine is short of something; look at `ulimit -a`"
-            );
-            return ExitCode::from(EXIT_FAILED);
-        }
-    };
-    let code = runtime.block_on(run(&options));
-    // After a second SIGINT there may be tasks that do not end soon.
-    runtime.shutdown_background();
-    code
+    with_threads(run(&options))
 }
 
 async fn run(options: &Options) -> ExitCode {

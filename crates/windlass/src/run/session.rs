@@ -19,7 +19,8 @@ use super::engine::Engine;
 use super::failures::Failures;
 use super::progress::{self, Progress};
 use super::screen::{Screen, Tone};
-use super::{EXIT_FAILED, EXIT_INTERRUPTED, Heard, JobName, Options, blocked, name_of, owner};
+use super::{EXIT_INTERRUPTED, Heard, JobName, Options, blocked, name_of, owner};
+use crate::EXIT_FAILED;
 use crate::manifest::Kind;
 
 /// How often a countdown is drawn, where there are bars.

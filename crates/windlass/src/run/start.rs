@@ -12,15 +12,21 @@ use tokio::sync::mpsc;
 use windlass_api::Gates;
 use windlass_job::backoff::Backoff;
 use windlass_job::{JobFacts, Settings};
+use windlass_node::Capacity;
 
-use super::engine::{Engine, Setup};
+use super::engine::Engine;
 use super::failures::Failures;
 use super::progress::Progress;
 use super::screen::{Screen, Tone};
 use super::session::{Listener, Session, Signals};
 use super::{JobName, Options, disrupt, name_of, preflight};
 use crate::manifest::{self, Kind, Object, Rejected};
+use crate::parts::{Node, Setup};
 
+/// The name of the only node.
+const NODE: &str = "this-machine";
+/// More pods than a machine has processes: `parallelism` is to be the limit, not the node.
+const PODS_MAX: u32 = 1_000_000;
 /// Kubernetes' own grace period of a pod that names none.
 const GRACE_DEFAULT: u64 = 30;
 
@@ -72,8 +78,12 @@ pub async fn start<'a>(options: &'a Options, screen: &Screen) -> Result<Session<
     let setup = Setup {
         gates: options.gates,
         settings: Settings { backoff, ..Settings::default() },
-        observer: Arc::new(Listener(hear.clone())),
-        data_dir,
+        observer: Some(Arc::new(Listener(hear.clone()))),
+        nodes: vec![Node {
+            name: NODE.to_owned(),
+            directory: data_dir,
+            capacity: Capacity { pods: PODS_MAX, ..Capacity::of_this_machine() },
+        }],
         runs_any_image_on_host: options.runs_any_image_on_host,
     };
     let failures = Failures::new(engine.client().clone());

@@ -5,7 +5,6 @@
 //! ```
 
 mod kubeconfig;
-mod parts;
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,13 +24,11 @@ use windlass_apiserver::serve::{self, Listener, files};
 use windlass_apiserver::{Config, Server};
 use windlass_job::Settings;
 use windlass_job::backoff::Backoff;
+use windlass_node::Capacity;
 
-use parts::{Parts, Setup};
+use crate::parts::{Node, Parts, Setup};
+use crate::{EXIT_BAD_INPUT, EXIT_FAILED, with_threads};
 
-/// Something went wrong that another command line would not have helped.
-const EXIT_FAILED: u8 = 1;
-/// The command line is wrong.
-const EXIT_BAD_INPUT: u8 = 2;
 /// Kubernetes' own grace period of a pod that names none; a server that stops waits no longer for any.
 const GRACE_MAX: Duration = Duration::from_secs(30);
 /// Where the hashes of the tokens are, in the data directory.
@@ -117,18 +114,12 @@ pub fn main(options: Options) -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("WINDLASS_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(io::stderr).init();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!(
-                "error: start threads: {error}\nhint: this machine is short of something; look at `ulimit -a`"
-            );
-            return ExitCode::from(EXIT_FAILED);
-        }
-    };
-    let ended = runtime.block_on(run(&options));
-    runtime.shutdown_background();
-    report(ended)
+    with_threads(async { report(run(&options).await) })
+}
+
+fn node(number: u32, data_dir: &Path) -> Node {
+    let name = format!("node-{number}");
+    Node { directory: data_dir.join("nodes").join(&name), name, capacity: Capacity::of_this_machine() }
 }
 
 /// Makes a token and prints it.
@@ -204,11 +195,12 @@ async fn run(options: &Options) -> Result<(), Error> {
             backoff: Backoff { base: signed(base), max: signed(max) },
             ..Settings::default()
         },
-        nodes: options.nodes,
+        observer: None,
+        nodes: (1..=options.nodes).map(|number| node(number, &data_dir)).collect(),
         runs_any_image_on_host: options.runs_any_image_on_host,
     };
     let client = kube::Client::new(server.router(), "default");
-    let parts = Parts::start(client, &setup, &data_dir).await.map_err(|error| start(&error))?;
+    let parts = Parts::start(&client, setup).await.map_err(|error| start(&error))?;
     kubeconfig::write(&path, address, &pki).map_err(kubeconfig_error)?;
     greet(address, &path);
 

@@ -1,28 +1,40 @@
-//! Everybody who acts on the objects of a server: Job controller, scheduler and node agents.
+//! Everybody who acts on the objects of an API server: Job controller, scheduler and node agents.
 
-use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use windlass_api::Gates;
-use windlass_controllers::job::{self, JobController};
+use windlass_controllers::job::{self, JobController, Observer};
 use windlass_job::Settings;
-use windlass_node::Agent;
+use windlass_node::{Agent, Capacity};
 use windlass_scheduler::Scheduler;
 
 /// What they work by.
-#[derive(Clone, Debug)]
 pub struct Setup {
     /// Which features are on.
     pub gates: Gates,
     /// What the Job controller decides by.
     pub settings: Settings,
-    /// How many nodes.
-    pub nodes: u32,
+    /// Hears of every decision.
+    pub observer: Option<Arc<dyn Observer>>,
+    /// The nodes: shares of this machine.
+    pub nodes: Vec<Node>,
     /// Run the command of any image on this machine.
     pub runs_any_image_on_host: bool,
+}
+
+/// A node of this machine.
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Where it keeps logs.
+    pub directory: PathBuf,
+    /// What it offers.
+    pub capacity: Capacity,
 }
 
 /// They, at work. Dropping it kills all pods.
@@ -33,26 +45,25 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Starts everybody.
-    pub async fn start(
-        client: kube::Client,
-        setup: &Setup,
-        data_dir: &Path,
-    ) -> Result<Self, windlass_node::Error> {
+    /// Starts everybody: from now on pods run.
+    pub async fn start(client: &kube::Client, setup: Setup) -> Result<Self, windlass_node::Error> {
         let cancel = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        let config =
-            job::Config { settings: setup.settings.clone(), gates: setup.gates, ..job::Config::default() };
+        let config = job::Config {
+            settings: setup.settings,
+            gates: setup.gates,
+            observer: setup.observer,
+            ..job::Config::default()
+        };
         tasks.spawn(JobController::new(client.clone(), config).run(cancel.clone()));
         tasks.spawn(Scheduler::new(client.clone()).run(cancel.clone()));
         let mut agents = Vec::new();
-        for number in 1..=setup.nodes {
-            let name = format!("node-{number}");
-            let directory = data_dir.join("nodes").join(&name);
-            let mut node = windlass_node::Config::new(client.clone(), name, directory);
-            node.runtime_override_host = setup.runs_any_image_on_host;
-            node.disruption_conditions = setup.gates.pod_disruption_conditions;
-            agents.push(Agent::start(node).await?);
+        for node in setup.nodes {
+            let mut config = windlass_node::Config::new(client.clone(), node.name, node.directory);
+            config.capacity = node.capacity;
+            config.runtime_override_host = setup.runs_any_image_on_host;
+            config.disruption_conditions = setup.gates.pod_disruption_conditions;
+            agents.push(Agent::start(config).await?);
         }
         Ok(Self { cancel, tasks, agents })
     }
