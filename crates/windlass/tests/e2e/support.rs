@@ -51,12 +51,20 @@ fn finish(mut command: Command, input: &str) -> Ran {
     running.finish()
 }
 
-/// A command that runs.
+/// A command that runs, as long as the test looks at it.
 pub struct Running {
     pub child: Child,
     lines: mpsc::Receiver<String>,
-    stdout: std::thread::JoinHandle<String>,
+    stdout: Option<std::thread::JoinHandle<String>>,
     stderr: String,
+}
+
+impl Drop for Running {
+    /// A test that is over, or has failed, leaves no command behind. One that has ended is not there to be killed.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 impl Running {
@@ -71,7 +79,7 @@ impl Running {
         let err = BufReader::new(child.stderr.take().expect("piped"));
         let (sender, lines) = mpsc::channel();
         std::thread::spawn(move || err.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        Self { child, lines, stdout, stderr: String::new() }
+        Self { child, lines, stdout: Some(stdout), stderr: String::new() }
     }
 
     /// Starts `windlass run` on a manifest in a file.
@@ -99,9 +107,10 @@ impl Running {
 
     pub fn finish(mut self) -> Ran {
         let status = self.wait();
-        self.stderr.extend(self.lines.iter().map(|line| format!("{line}\n")));
-        let stdout = self.stdout.join().expect("read");
-        Ran { code: status.code(), stdout, stderr: self.stderr }
+        let mut stderr = std::mem::take(&mut self.stderr);
+        stderr.extend(self.lines.iter().map(|line| format!("{line}\n")));
+        let stdout = self.stdout.take().expect("read once").join().expect("read");
+        Ran { code: status.code(), stdout, stderr }
     }
 
     fn wait(&mut self) -> ExitStatus {
