@@ -1,1 +1,8 @@
 //! Windlass beside the real Kubernetes: the programs of v1.36, started here, and what both answer.
+
+pub mod assets;
+pub mod cluster;
+mod pki;
+mod process;
+
+pub use cluster::{Cluster, ControllerManager};

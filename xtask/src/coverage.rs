@@ -46,7 +46,7 @@ fn install_llvm_tools() -> Result<()> {
     if tools::is_present("rustup") && run("rustup", &["component", "add", "llvm-tools"]).is_ok() {
         return Ok(());
     }
-    run("apt-get", &["install", "--yes", "llvm-22"])?;
+    tools::apt(&["llvm-22"])?;
     bail!(
         "install the component llvm-tools, or set LLVM_COV and LLVM_PROFDATA to the programs of llvm-22, and run again"
     )

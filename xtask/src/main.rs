@@ -3,8 +3,10 @@
 mod check;
 mod coverage;
 mod purity;
+mod reference;
 mod tools;
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
@@ -16,6 +18,7 @@ Tasks:
   test       everything that must hold: formatting, lints, dependencies, all tests, coverage
   check      the quick part of it: formatting, lints, purity of the core
   coverage   line coverage of crates/api and crates/job, and the bars they must reach
+  reference  build the programs of the real Kubernetes that tests compare with
   bench      the benchmarks of bench/, and the bars they must reach";
 
 fn main() -> ExitCode {
@@ -24,6 +27,7 @@ fn main() -> ExitCode {
         "test" => test(),
         "check" => check::all(),
         "coverage" => coverage::measure(),
+        "reference" => reference::install(),
         "bench" => run("cargo", &["bench", "--package", "windlass-bench"]),
         _ => {
             eprintln!("{HELP}");
@@ -43,8 +47,14 @@ fn main() -> ExitCode {
 fn test() -> Result<()> {
     check::all()?;
     check::dependencies()?;
+    reference::install()?;
     run("cargo", &["test", "--workspace"])?;
     coverage::measure()
+}
+
+/// The checkout that this program was built from.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// Runs a command with its output shown.

@@ -7,6 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::root;
+
 /// The crates whose decisions are functions of their arguments.
 const PURE: [&str; 2] = ["api", "job"];
 
@@ -54,11 +56,6 @@ pub fn check() -> Result<()> {
         }
     }
     if faults.is_empty() { Ok(()) } else { bail!("the core is not pure:\n  {}", faults.join("\n  ")) }
-}
-
-/// The checkout that this program was built from.
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// Direct dependencies that are not on the allow-list. Tests may use more.

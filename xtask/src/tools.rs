@@ -21,3 +21,12 @@ pub fn is_present(program: &str) -> bool {
     let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     found.is_ok_and(|status| status.success())
 }
+
+/// Installs packages of Debian.
+pub fn apt(packages: &[&str]) -> Result<()> {
+    let mut args = vec!["install", "--yes", "--no-install-recommends"];
+    args.extend(packages);
+    // The lists of a new machine are empty or old.
+    run("apt-get", &["update"])?;
+    run("apt-get", &args)
+}

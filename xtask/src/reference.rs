@@ -1,0 +1,84 @@
+//! The programs of the real Kubernetes, built from the Go module proxy into a cache outside the checkout.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{root, run, tools};
+
+/// The release we are compared with, and the programs of it that tests use.
+const VERSION: &str = "v1.36.4";
+const PROGRAMS: [&str; 4] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"];
+
+/// An older kubectl, of the time before requests were sent as protobuf.
+const OLDER_VERSION: &str = "v1.31.14";
+
+/// Builds what tests need and is not there yet.
+pub fn install() -> Result<()> {
+    if std::env::var_os("KUBEBUILDER_ASSETS").is_none() {
+        for program in PROGRAMS {
+            build("conformance", VERSION, program)?;
+        }
+    }
+    build("conformance/older", OLDER_VERSION, "kubectl")?;
+    if !tools::is_present("etcd") {
+        tools::apt(&["etcd-server"])?;
+    }
+    Ok(())
+}
+
+/// The upstream end-to-end tests, which the whole conformance run wants.
+pub fn install_e2e() -> Result<()> {
+    let target = path(VERSION, "e2e.test")?;
+    if target.is_file() {
+        return Ok(());
+    }
+    go(&root().join("conformance"), VERSION, &["test", "-c"], "k8s.io/kubernetes/test/e2e", &target)
+}
+
+fn build(module: &str, version: &str, program: &str) -> Result<()> {
+    let target = path(version, program)?;
+    if target.is_file() {
+        return Ok(());
+    }
+    go(&root().join(module), version, &["build"], &format!("k8s.io/kubernetes/cmd/{program}"), &target)
+}
+
+/// Builds a package beside its target and moves it there when it is whole, so that a killed build leaves no half of it.
+fn go(module: &Path, version: &str, verb: &[&str], package: &str, target: &Path) -> Result<()> {
+    let directory = target.parent().context("a target in the root")?;
+    std::fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
+    let partial = target.with_extension("partial");
+    eprintln!("+ go {} {package} ({version})", verb.join(" "));
+    let status = Command::new("go")
+        .args(verb)
+        .args(["-mod=readonly", "-trimpath", "-ldflags", &link_flags(version), "-o"])
+        .arg(&partial)
+        .arg(package)
+        .current_dir(module)
+        .env("CGO_ENABLED", "0")
+        .status()
+        .context("start go: it builds the real Kubernetes, install it from https://go.dev")?;
+    if !status.success() || !partial.is_file() {
+        bail!("go {} {package} failed: {status}", verb.join(" "));
+    }
+    std::fs::rename(&partial, target).with_context(|| format!("move {}", target.display()))
+}
+
+/// A program built outside of a release does not know its version.
+fn link_flags(version: &str) -> String {
+    let minor = version.split('.').nth(1).unwrap_or_default();
+    let package = "k8s.io/component-base/version";
+    let facts = [("gitVersion", version), ("gitMajor", "1"), ("gitMinor", minor), ("gitTreeState", "clean")];
+    let sets = facts.map(|(name, value)| format!("-X {package}.{name}={value}"));
+    format!("-s -w {}", sets.join(" "))
+}
+
+/// Where a program is kept; `conformance/src/assets.rs` looks there.
+fn path(version: &str, program: &str) -> Result<PathBuf> {
+    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let base = base.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
+    let base = base.context("neither XDG_CACHE_HOME nor HOME is set")?;
+    Ok(base.join("windlass").join(format!("kubernetes-{version}")).join(program))
+}
