@@ -1,6 +1,7 @@
 //! Project chores, run as `cargo xtask <task>`.
 
 mod check;
+mod conformance;
 mod coverage;
 mod purity;
 mod reference;
@@ -19,6 +20,7 @@ Tasks:
   check      the quick part of it: formatting, lints, purity of the core
   coverage   line coverage of crates/api and crates/job, and the bars they must reach
   reference  build the programs of the real Kubernetes that tests compare with
+  conformance  all comparisons with the real Kubernetes, also those that take long
   bench      the benchmarks of bench/, and the bars they must reach";
 
 fn main() -> ExitCode {
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
         "check" => check::all(),
         "coverage" => coverage::measure(),
         "reference" => reference::install(),
+        "conformance" => conformance::all(),
         "bench" => run("cargo", &["bench", "--package", "windlass-bench"]),
         _ => {
             eprintln!("{HELP}");
