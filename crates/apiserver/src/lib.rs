@@ -32,6 +32,7 @@ pub mod hooks;
 mod object;
 mod patch;
 mod pods;
+pub mod protobuf;
 mod read;
 mod request;
 pub mod resources;
@@ -194,7 +195,7 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Res
 }
 
 async fn route(shared: &Arc<Shared>, request: Request<Body>) -> Result<Response<Body>> {
-    let (head, body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
     if let Some(answer) = discovery::serve(&head) {
         return answer;
     }
@@ -210,7 +211,7 @@ async fn route(shared: &Arc<Shared>, request: Request<Body>) -> Result<Response<
             _ => Err(Status::no_such_path()),
         };
     }
-    let body = request::read_body(body).await?;
+    let body = request::read_body(&mut head, body).await?;
     let resource = target.resource;
     let response = if shared.is_durable {
         // The disk is waited for on a thread of its own, so that writes of one task can share a sync.

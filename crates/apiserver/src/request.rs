@@ -3,9 +3,11 @@
 use axum::body::Body;
 use axum::extract::Query as AxumQuery;
 use bytes::Bytes;
-use http::{HeaderMap, Uri, header};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Uri, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
+use crate::protobuf::{self, Envelope};
 use crate::resources::{self, Resource};
 use crate::status::{Result, Status};
 
@@ -153,19 +155,51 @@ pub(crate) fn media_type(headers: &HeaderMap) -> &str {
     text.split(';').next().unwrap_or_default().trim()
 }
 
-/// Refuses bodies that are not JSON.
+/// Refuses bodies that are not JSON, also when they were protobuf.
 pub(crate) fn require_json(headers: &HeaderMap) -> Result<()> {
     match media_type(headers) {
         "" | "application/json" => Ok(()),
-        _ => Err(Status::unsupported_media_type(&["application/json"])),
+        _ => Err(Status::unsupported_media_type(&["application/json", protobuf::MEDIA_TYPE])),
     }
 }
 
-/// Reads a body within the limit.
-pub(crate) async fn read_body(body: Body) -> Result<Bytes> {
-    match Limited::new(body, BODY_BYTES_MAX).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Status::body_too_large(BODY_BYTES_MAX)),
-        Err(error) => Err(Status::bad_request(format!("read the request body: {error}"))),
+/// Reads a body within the limit. One that is protobuf is JSON from here on, and the headers say so.
+pub(crate) async fn read_body(head: &mut Parts, body: Body) -> Result<Bytes> {
+    let bytes = match Limited::new(body, BODY_BYTES_MAX).collect().await {
+        Ok(collected) => collected.to_bytes(),
+        Err(error) if error.is::<LengthLimitError>() => return Err(Status::body_too_large(BODY_BYTES_MAX)),
+        Err(error) => return Err(Status::bad_request(format!("read the request body: {error}"))),
+    };
+    // upstream: patches are JSON, and a DELETE need not have a body
+    let is_read = head.method != Method::PATCH && !(head.method == Method::DELETE && bytes.is_empty());
+    if !is_read || media_type(&head.headers) != protobuf::MEDIA_TYPE {
+        return Ok(bytes);
     }
+    let json = from_protobuf(head, &bytes)?;
+    head.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(json.len()));
+    Ok(Bytes::from(json))
+}
+
+fn from_protobuf(head: &Parts, bytes: &[u8]) -> Result<Vec<u8>> {
+    let target = Target::parse(head.uri.path()).ok().filter(|_| head.method != Method::DELETE);
+    let resource = target.filter(|target| matches!(target.subresource.as_str(), "" | "status"));
+    let resource = resource.map(|target| target.resource);
+    let envelope = Envelope::open(bytes).map_err(|error| match resource {
+        Some(resource) => Status::unrecognized(resource, &error.to_string(), bytes),
+        None => Status::bad_request(error.to_string()),
+    })?;
+    envelope.to_json(BODY_BYTES_MAX).map_err(|error| match (error, resource) {
+        (protobuf::Error::TooLarge { limit }, _) => Status::body_too_large(limit),
+        (error, Some(resource)) if !envelope.kind.is_empty() => {
+            let Resource { kind, .. } = resource;
+            let version = envelope.api_version.rsplit('/').next().unwrap_or_default();
+            let given = envelope.kind;
+            Status::bad_request(format!(
+                "{given} in version {version:?} cannot be handled as a {kind}: {error}"
+            ))
+        }
+        (error, Some(resource)) => Status::unrecognized(resource, &error.to_string(), bytes),
+        (error, None) => Status::bad_request(error.to_string()),
+    })
 }

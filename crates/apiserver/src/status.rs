@@ -25,6 +25,9 @@ pub type Result<T> = std::result::Result<T, Status>;
 const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
+/// upstream: how much of a body is shown that is not an object.
+const SHOWN_BYTES_MAX: usize = 30;
+
 /// The text of a watch or list that asks for more history than there is.
 fn too_old_text(asked: u64, oldest: u64) -> String {
     format!("too old resource version: {asked} ({oldest})")
@@ -193,6 +196,19 @@ impl Status {
     /// The request makes no sense.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
+    }
+
+    /// The body is not an object at all.
+    pub fn unrecognized(resource: &Resource, why: &str, body: &[u8]) -> Self {
+        let shown = match body {
+            [] => "<empty>".to_owned(),
+            body => body.iter().take(SHOWN_BYTES_MAX).map(|byte| format!("{byte:02x}")).collect(),
+        };
+        let more = if body.len() > SHOWN_BYTES_MAX { " ..." } else { "" };
+        let kind = resource.kind;
+        Self::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): {why} ({shown}{more})"
+        ))
     }
 
     /// A patch could not be applied.

@@ -123,8 +123,8 @@ async fn paths_methods_and_types_that_are_not_served_are_refused() {
     refusal(&cluster.post(&format!("{PODS}/a"), pod("a")).await, &not_allowed);
     refusal(&cluster.put(PODS, pod("a")).await, &not_allowed);
     refusal(&cluster.delete("/api/v1/namespaces", json!({})).await, &not_allowed);
-    let text =
-        "the body of the request was in an unknown format - accepted media types include: application/json";
+    let text = "the body of the request was in an unknown format - accepted media types include: \
+         application/json, application/vnd.kubernetes.protobuf";
     refusal(
         &cluster.send(Method::POST, PODS, "application/xml", "<pod/>".into()).await,
         &failure(415, "UnsupportedMediaType", text, Value::Null),

@@ -167,14 +167,14 @@ impl Guard {
 
     async fn perform(
         &self,
-        head: Parts,
+        mut head: Parts,
         body: Body,
         who: &Identity,
         action: &Action,
     ) -> Result<Response<Body>> {
         if let Some((review, namespace)) = Review::of(head.uri.path()) {
+            let bytes = read_body(&mut head, body).await?;
             require_json(&head.headers)?;
-            let bytes = read_body(body).await?;
             let value = serde_json::from_slice(&bytes).map_err(|error| {
                 Status::bad_request(format!("read the body of a {}: {error}", review.kind()))
             })?;
@@ -183,7 +183,7 @@ impl Guard {
         let Some(target) = escalation::concerns(action) else {
             return self.pass(head, body, who).await;
         };
-        let bytes = read_body(body).await?;
+        let bytes = read_body(&mut head, body).await?;
         let object = match action.verb.as_str() {
             "patch" => None,
             _ => serde_json::from_slice(&bytes).ok(),
