@@ -11,11 +11,16 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use kube::core::Request;
+use kube::{Client, Resource};
+use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio::sync::mpsc;
+use windlass_job::Uid;
 
 use crate::Clock;
+use crate::calls::{Call, Calls};
+use crate::metrics::Metrics;
 
 /// Events that wait to be published.
 const CHANNEL: usize = 1000;
@@ -44,7 +49,16 @@ pub struct Report {
 
 /// Publishes events. Clones publish through the same channel.
 #[derive(Clone, Debug)]
-pub struct Recorder(mpsc::Sender<Report>);
+pub struct Recorder(mpsc::Sender<(Report, Class)>);
+
+/// Events of one class take nothing from the budget of the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Class {
+    /// What Kubernetes' own controllers say too.
+    Upstream,
+    /// What only we say.
+    Ours,
+}
 
 impl Recorder {
     /// A recorder in the name of `component`, and the task that publishes; it ends when the last recorder is dropped.
@@ -53,40 +67,66 @@ impl Recorder {
         component: &'static str,
         clock: Clock,
     ) -> (Self, impl Future<Output = ()> + Send) {
+        Self::through(Calls::new(client, 1, Metrics::default()), component, clock)
+    }
+
+    /// A recorder that shares the way to the API server.
+    pub(crate) fn through(
+        calls: Calls,
+        component: &'static str,
+        clock: Clock,
+    ) -> (Self, impl Future<Output = ()> + Send) {
         let (sender, receiver) = mpsc::channel(CHANNEL);
-        (Self(sender), publish(receiver, client, component, clock))
+        (Self(sender), publish(receiver, calls, component, clock))
     }
 
     /// Publishes an event, sooner or later, or never if there are too many.
     pub fn publish(&self, report: Report) {
         // A full channel means that there are more events than anybody can read.
-        _ = self.0.try_send(report);
+        _ = self.0.try_send((report, Class::Upstream));
+    }
+
+    /// Publishes an event that Kubernetes' own controllers do not have, beside theirs.
+    pub(crate) fn publish_ours(&self, report: Report) {
+        _ = self.0.try_send((report, Class::Ours));
     }
 }
 
-async fn publish(mut reports: mpsc::Receiver<Report>, client: Client, component: &'static str, clock: Clock) {
+async fn publish(
+    mut reports: mpsc::Receiver<(Report, Class)>,
+    calls: Calls,
+    component: &'static str,
+    clock: Clock,
+) {
     let mut memory = Memory::default();
-    while let Some(report) = reports.recv().await {
-        let Some(entry) = memory.correlate(report, clock()) else { continue };
-        let namespace = entry.report.about.namespace.clone().unwrap_or_default();
-        let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
-        if let Err(error) = write(&api, &entry, component).await {
+    let lane = Uid::new("events");
+    while let Some((report, class)) = reports.recv().await {
+        let Some(entry) = memory.correlate(report, class, clock()) else { continue };
+        if let Err(error) = write(&calls, &lane, &entry, component).await {
             tracing::debug!(reason = entry.report.reason, %error, "event not published");
         }
     }
 }
 
-async fn write(api: &Api<Event>, entry: &Entry, component: &str) -> kube::Result<()> {
+async fn write(calls: &Calls, lane: &Uid, entry: &Entry, component: &str) -> kube::Result<()> {
+    let namespace = entry.report.about.namespace.as_deref();
+    let requests = Request::new(Event::url_path(&(), namespace));
     if entry.count > 1 {
         let patch =
             json!({"count": entry.count, "lastTimestamp": Time(entry.last), "message": entry.report.message});
-        match api.patch(&entry.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+        let request = requests.patch(&entry.name, &PatchParams::default(), &Patch::Merge(patch));
+        match calls.send::<IgnoredAny>(lane, PATCH_EVENT, request).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => {}
             other => return other.map(drop),
         }
     }
-    api.create(&PostParams::default(), &event(entry, component)).await.map(drop)
+    let body = serde_json::to_vec(&event(entry, component)).map_err(kube::Error::SerdeError)?;
+    let request = requests.create(&PostParams::default(), body);
+    calls.send::<IgnoredAny>(lane, CREATE_EVENT, request).await.map(drop)
 }
+
+const CREATE_EVENT: Call = Call { verb: "create", resource: "events" };
+const PATCH_EVENT: Call = Call { verb: "patch", resource: "events" };
 
 fn event(entry: &Entry, component: &str) -> Event {
     let report = &entry.report;
@@ -127,15 +167,15 @@ type Key = (String, bool, String, Option<String>);
 struct Memory {
     similar: HashMap<Key, (BTreeSet<String>, Timestamp)>,
     published: HashMap<Key, (String, i32, Timestamp)>,
-    budgets: HashMap<String, (f64, Timestamp)>,
+    budgets: HashMap<(String, Class), (f64, Timestamp)>,
 }
 
 impl Memory {
     /// The event to write for `report`, if any.
-    fn correlate(&mut self, report: Report, now: Timestamp) -> Option<Entry> {
+    fn correlate(&mut self, report: Report, class: Class, now: Timestamp) -> Option<Entry> {
         let (report, key) = self.combine(report, now);
         let entry = self.count(report, key, now);
-        self.has_budget(&entry.report.about, now).then_some(entry)
+        self.has_budget(&entry.report.about, class, now).then_some(entry)
     }
 
     fn combine(&mut self, mut report: Report, now: Timestamp) -> (Report, Key) {
@@ -164,9 +204,9 @@ impl Memory {
         Entry { name: name.clone(), count: *count, first: *first, last: now, report }
     }
 
-    fn has_budget(&mut self, about: &ObjectReference, now: Timestamp) -> bool {
+    fn has_budget(&mut self, about: &ObjectReference, class: Class, now: Timestamp) -> bool {
         let object = about.uid.clone().unwrap_or_default();
-        let (left, since) = remembered(&mut self.budgets, object, || (BURST, now));
+        let (left, since) = remembered(&mut self.budgets, (object, class), || (BURST, now));
         let refilled = now.duration_since(*since).as_secs_f64() / REFILL.as_secs_f64();
         (*left, *since) = ((*left + refilled.max(0.0)).min(BURST), now);
         let has_budget = *left >= 1.0;
@@ -207,7 +247,9 @@ mod tests {
     }
 
     fn said(memory: &mut Memory, message: &str, second: i64) -> Option<(String, i32)> {
-        memory.correlate(report("a", message), at(second)).map(|entry| (entry.report.message, entry.count))
+        memory
+            .correlate(report("a", message), Class::Upstream, at(second))
+            .map(|entry| (entry.report.message, entry.count))
     }
 
     #[test]
@@ -245,7 +287,8 @@ mod tests {
         let mut memory = Memory::default();
         let heard = (0..100).filter(|n| said(&mut memory, &n.to_string(), 0).is_some()).count();
         assert_eq!(heard, 25);
-        assert!(memory.correlate(report("b", "x"), at(0)).is_some(), "another object");
+        assert!(memory.correlate(report("b", "x"), Class::Upstream, at(0)).is_some(), "another object");
+        assert!(memory.correlate(report("a", "x"), Class::Ours, at(0)).is_some(), "another class");
         assert_eq!(said(&mut memory, "x", 299), None);
         assert!(said(&mut memory, "x", 301).is_some());
         assert_eq!(said(&mut memory, "x", 302), None);

@@ -16,6 +16,7 @@ mod patches;
 mod perform;
 mod registry;
 mod report;
+mod settled;
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,10 +30,13 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use windlass_api::{Gates, names};
-use windlass_job::{Decision, Settings, Uid, Wake, decide};
+use windlass_job::trace::Note;
+use windlass_job::{Action, Decision, Settings, Uid, Wake, decide};
 
 use crate::Clock;
+use crate::calls::Calls;
 use crate::events::Recorder;
+use crate::metrics::{Metrics, SyncAction, SyncLabels};
 use crate::queue::Queue;
 use crate::wire::{RawJob, SlimPod};
 use perform::Performer;
@@ -56,14 +60,20 @@ pub struct Config {
     pub clock: Clock,
     /// Only this namespace; all if `None`.
     pub namespace: Option<String>,
-    /// Jobs worked on at the same time.
+    /// Jobs worked on at the same time. Each waits for its writes most of the time: what is bounded is those.
     pub workers: usize,
-    /// Writes under way at the same time.
+    /// Writes under way at the same time, shared fairly between Jobs; fewer while the API server answers 429.
     pub writes_at_once: usize,
     /// Publish an event for each pod that is created or deleted, or could not be.
     pub pod_events: bool,
     /// Hears of every decision.
     pub observer: Option<Arc<dyn Observer>>,
+    /// Where to count.
+    pub metrics: Metrics,
+    /// The watches go through this client, if it is another than that of the writes.
+    pub watch_client: Option<Client>,
+    /// Turns true when everything was listed once and work begins.
+    pub ready: Option<watch::Sender<bool>>,
 }
 
 impl Default for Config {
@@ -73,10 +83,13 @@ impl Default for Config {
             gates: Gates::default(),
             clock: Arc::new(Timestamp::now),
             namespace: None,
-            workers: 5,
+            workers: 64,
             writes_at_once: 64,
             pod_events: true,
             observer: None,
+            metrics: Metrics::default(),
+            watch_client: None,
+            ready: None,
         }
     }
 }
@@ -133,12 +146,14 @@ impl JobController {
     /// run.
     pub async fn run(self, cancel: CancellationToken) {
         let Self { client, config } = self;
+        let watches = config.watch_client.clone().unwrap_or_else(|| client.clone());
+        let (jobs, pods) = (apis::<RawJob>(&watches, &config), apis::<SlimPod>(&watches, &config));
+        let calls = Calls::new(client, config.writes_at_once, config.metrics.clone());
         let (recorder, publishing) =
-            Recorder::new(client.clone(), names::EVENT_COMPONENT, config.clock.clone());
-        let (jobs, pods) = (apis::<RawJob>(&client, &config), apis::<SlimPod>(&client, &config));
+            Recorder::through(calls.clone(), names::EVENT_COMPONENT, config.clock.clone());
         let shared = Arc::new(Shared {
-            registry: Registry::new(config.gates, config.settings.manages),
-            performer: Performer::new(client, recorder, &config),
+            registry: Registry::new(config.gates, config.settings.manages, config.metrics.clone()),
+            performer: Performer::new(calls, recorder, &config),
             config,
         });
         let mut tasks = JoinSet::new();
@@ -152,6 +167,9 @@ impl JobController {
         if !listed(pods_listed, &cancel).await {
             return drain(tasks, shared).await;
         }
+        if let Some(ready) = &shared.config.ready {
+            ready.send_replace(true);
+        }
         for _ in 0..shared.config.workers.max(1) {
             let work = |shared: Arc<Shared>, uid| async move { shared.work(&uid).await };
             spawn_worker(&mut tasks, &shared, &cancel, |shared| &shared.registry.jobs_due, work);
@@ -161,6 +179,37 @@ impl JobController {
             spawn_worker(&mut tasks, &shared, &cancel, |shared| &shared.registry.orphans_due, work);
         }
         drain(tasks, shared).await;
+    }
+}
+
+/// What a worker did about a Job, for the metrics.
+#[derive(Debug)]
+struct Look {
+    rounds: usize,
+    is_error: bool,
+    /// Somebody else's, or finished.
+    is_idle: bool,
+    action: SyncAction,
+}
+
+impl Default for Look {
+    fn default() -> Self {
+        Self { rounds: 0, is_error: false, is_idle: false, action: SyncAction::Reconciling }
+    }
+}
+
+impl Look {
+    fn saw(&mut self, decision: &Decision) {
+        let did = |action: &Action| match action {
+            Action::Create(_) => SyncAction::PodsCreated,
+            Action::Delete(_) | Action::Remove(..) => SyncAction::PodsDeleted,
+            Action::Release(_) | Action::WriteStatus(_) => SyncAction::Tracking,
+            Action::Adopt(_) | Action::Disown(_) | Action::Emit(_) => SyncAction::Reconciling,
+        };
+        let most = decision.stage.iter().map(did).max().unwrap_or(SyncAction::Reconciling);
+        self.action = self.action.max(most);
+        let is_idle = |note: &Note| matches!(note, Note::NotOurs { .. } | Note::Finished | Note::UnknownMode);
+        self.is_idle = self.rounds == 0 && decision.because.0.iter().any(is_idle);
     }
 }
 
@@ -256,15 +305,28 @@ fn spawn_worker<K, F>(
 impl Shared {
     /// Decides and performs until there is nothing to do for now.
     async fn work(&self, uid: &Uid) {
+        let start = Instant::now();
+        let Some(slot) = self.registry.slot(uid) else { return };
+        let mut look = Look::default();
         for _ in 0..ROUNDS_MAX {
-            let Some(slot) = self.registry.slot(uid) else { return };
             let Some(decision) = self.decide(&slot) else { return };
+            look.saw(&decision);
             if decision.stage.is_empty() {
-                return self.schedule(uid, decision.wake);
+                self.schedule(uid, decision.wake);
+                break;
             }
-            self.performer.perform(&slot, decision.stage, &self.config).await;
+            let Decision { stage, because, wake: _ } = decision;
+            look.is_error |= !self.performer.perform(&slot, stage, because.0, &self.config).await;
+            look.rounds += 1;
         }
-        self.registry.jobs_due.add(uid.clone());
+        if look.rounds == ROUNDS_MAX {
+            self.registry.jobs_due.add(uid.clone());
+        }
+        if !look.is_idle {
+            let is_indexed = slot.known.lock().view.job().is_indexed();
+            let labels = SyncLabels { is_indexed, is_error: look.is_error, action: look.action };
+            self.config.metrics.synced(labels, start.elapsed());
+        }
     }
 
     /// `None` if the Job is gone.
@@ -279,6 +341,7 @@ impl Shared {
             known.begin_stage();
             decision
         };
+        self.config.metrics.decided(&decision.because.0);
         if !decision.because.0.is_empty() {
             tracing::debug!(
                 namespace = slot.key.namespace,

@@ -4,12 +4,15 @@
 //! |---|---|
 //! | [`job`] | `windlass_job::decide`: Jobs and their pods |
 //!
-//! What they share: the watches (`watch`), the work queue (`queue`), events for people ([`events`]), and the objects as
-//! they come over the wire (`wire`).
+//! What they share: the watches (`watch`), the work queue (`queue`), who may write when (`turns`, `calls`), events for
+//! people ([`events`]), figures for machines ([`metrics`]), and the objects as they come over the wire (`wire`).
 
+mod calls;
 pub mod events;
 pub mod job;
+pub mod metrics;
 mod queue;
+mod turns;
 mod watch;
 mod wire;
 

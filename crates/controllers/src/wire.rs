@@ -29,6 +29,14 @@ pub(crate) struct RawJob {
 }
 
 impl RawJob {
+    /// What is needed to make pods of it; without the spec, nothing.
+    pub(crate) fn to_make_pods(&self, needs_spec: bool) -> Self {
+        let spec = self.spec.clone().filter(|_| needs_spec);
+        let mut metadata = self.metadata.clone();
+        (metadata.labels, metadata.annotations, metadata.finalizers) = (None, None, None);
+        Self { metadata, spec, status: None }
+    }
+
     /// The typed Job, and the raw draft policy, which typed Jobs do not have.
     pub(crate) fn read(&self) -> serde_json::Result<(Job, Option<Value>)> {
         #[derive(Deserialize)]

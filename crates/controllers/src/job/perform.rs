@@ -5,29 +5,43 @@ use std::sync::Arc;
 use futures::StreamExt;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::{Api, Client};
+use kube::Resource;
+use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::Request;
 use serde_json::Value;
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::OnceCell;
 use windlass_job::decision::{NewPod, PodRef, StatusWrite};
 use windlass_job::pod_body::pod_body;
 use windlass_job::status_body::status_patch;
+use windlass_job::trace::Note;
 use windlass_job::{Action, Outcome, PodFacts, Uid};
 
 use super::orphans::Release;
 use super::registry::{Known, Slot};
 use super::report::{self, PodEvent};
+use super::settled::Settled;
 use super::{Config, JobKey, patches};
+use crate::calls::{Call, Calls};
 use crate::events::Recorder;
+use crate::metrics::{Ledger, Metrics};
 use crate::wire::{RawJob, SlimPod, controller};
+
+const CREATE_POD: Call = Call { verb: "create", resource: "pods" };
+const GET_POD: Call = Call { verb: "get", resource: "pods" };
+const PATCH_POD: Call = Call { verb: "patch", resource: "pods" };
+const DELETE_POD: Call = Call { verb: "delete", resource: "pods" };
+const GET_JOB: Call = Call { verb: "get", resource: "jobs" };
+const PATCH_STATUS: Call = Call { verb: "patch", resource: "jobs/status" };
 
 /// Performs actions.
 pub(super) struct Performer {
-    client: Client,
+    calls: Calls,
     recorder: Recorder,
-    writes: Arc<Semaphore>,
+    metrics: Metrics,
     writes_at_once: usize,
     pod_events: bool,
+    /// Where writes about pods of nobody wait for their turn.
+    orphans: Uid,
 }
 
 /// What became of an action, before it is turned into facts.
@@ -45,39 +59,51 @@ enum Answer {
 
 /// What all actions of a stage share.
 struct Stage {
-    client: Client,
+    calls: Calls,
     recorder: Recorder,
+    metrics: Metrics,
     pod_events: bool,
     key: JobKey,
-    job: Arc<Job>,
+    source: Arc<RawJob>,
+    /// The Job as it was written, read when the first pod is made.
+    job: OnceCell<Option<Job>>,
     about: ObjectReference,
+    ledger: Ledger,
     /// A live look said that the Job is there and stays.
     is_live: OnceCell<bool>,
-    pods: Api<SlimPod>,
-    jobs: Api<RawJob>,
+    pods: Request,
+    jobs: Request,
 }
 
 impl Performer {
-    pub(super) fn new(client: Client, recorder: Recorder, config: &Config) -> Self {
-        let writes_at_once = config.writes_at_once.max(1);
+    pub(super) fn new(calls: Calls, recorder: Recorder, config: &Config) -> Self {
         Self {
-            client,
+            calls,
             recorder,
-            writes: Arc::new(Semaphore::new(writes_at_once)),
-            writes_at_once,
+            metrics: config.metrics.clone(),
+            writes_at_once: config.writes_at_once.max(1),
             pod_events: config.pod_events,
+            orphans: Uid::new("orphans"),
         }
     }
 
-    /// Performs all actions of a stage, as many at once as may be, and folds what became of them into the view.
-    pub(super) async fn perform(&self, slot: &Slot, actions: Vec<Action>, config: &Config) {
+    /// Performs all actions of a stage, as many at once as may be, and folds what became of them into the view. `notes`
+    /// say why. Says whether all went well.
+    pub(super) async fn perform(
+        &self,
+        slot: &Slot,
+        actions: Vec<Action>,
+        notes: Vec<Note>,
+        config: &Config,
+    ) -> bool {
         let stage = Arc::new(self.stage(slot));
+        let mut settled = Settled::default();
+        let mut went_well = true;
         let mut answers = futures::stream::iter(actions)
             .map(|action| {
-                let (stage, writes) = (Arc::clone(&stage), Arc::clone(&self.writes));
+                let stage = Arc::clone(&stage);
                 // A task of its own, so that a large stage uses all cores.
                 tokio::spawn(async move {
-                    let _turn = writes.acquire().await;
                     let answer = stage.act(&action).await;
                     (action, answer)
                 })
@@ -85,33 +111,49 @@ impl Performer {
             .buffer_unordered(self.writes_at_once);
         while let Some(answer) = answers.next().await {
             match answer {
-                Ok((action, answer)) => slot.known.lock().fold(&action, answer, config),
-                Err(error) => tracing::error!(%error, "an action of the Job controller ended badly"),
+                Ok((action, answer)) => {
+                    settled
+                        .note(&action, matches!(answer, Answer::Pod(_) | Answer::Gone | Answer::Written(_)));
+                    went_well &= !matches!(answer, Answer::Failed | Answer::Conflict);
+                    slot.known.lock().fold(&action, answer, config);
+                }
+                Err(error) => {
+                    went_well = false;
+                    tracing::error!(%error, "an action of the Job controller ended badly");
+                }
             }
         }
+        for report in settled.tell(&notes, &mut slot.known.lock(), &stage.about, &self.metrics) {
+            self.recorder.publish_ours(report);
+        }
+        went_well
     }
 
     fn stage(&self, slot: &Slot) -> Stage {
         let known = slot.known.lock();
-        let namespace = &slot.key.namespace;
+        let namespace = Some(slot.key.namespace.as_str());
         Stage {
-            client: self.client.clone(),
+            calls: self.calls.clone(),
             recorder: self.recorder.clone(),
+            metrics: self.metrics.clone(),
             pod_events: self.pod_events,
             key: slot.key.clone(),
-            job: Arc::clone(&known.job),
+            source: Arc::clone(&known.source),
+            job: OnceCell::new(),
             about: report::about(known.view.job()),
+            ledger: Ledger::of(known.view.job()),
             is_live: OnceCell::new(),
-            pods: Api::namespaced(self.client.clone(), namespace),
-            jobs: Api::namespaced(self.client.clone(), namespace),
+            pods: Request::new(SlimPod::url_path(&(), namespace)),
+            jobs: Request::new(RawJob::url_path(&(), namespace)),
         }
     }
 
     /// Removes the finalizer of a pod that nobody counts. A pod that is gone needs nothing.
     pub(super) async fn release_orphan(&self, pod: &Release) -> Result<(), String> {
-        let pods: Api<SlimPod> = Api::namespaced(self.client.clone(), &pod.namespace);
-        let patch = patches::release_orphan(&pod.uid, &pod.resource_version);
-        match pods.patch(&pod.name, &PatchParams::default(), &Patch::Strategic(patch)).await {
+        let pods = Request::new(SlimPod::url_path(&(), Some(&pod.namespace)));
+        let patch = Patch::Strategic(patches::release_orphan(&pod.uid, &pod.resource_version));
+        let request = pods.patch(&pod.name, &PatchParams::default(), &patch);
+        match self.calls.send::<SlimPod>(&self.orphans, PATCH_POD, request).await {
             Ok(_) => Ok(()),
             Err(error) if is_gone(&error) => Ok(()),
             Err(error) => Err(text(&error)),
@@ -120,11 +162,26 @@ impl Performer {
 
     /// Asks the API server whether there is such a Job.
     pub(super) async fn job_exists(&self, job: &JobKey) -> Result<bool, String> {
-        let jobs: Api<RawJob> = Api::namespaced(self.client.clone(), &job.namespace);
-        match jobs.get_opt(&job.name).await {
+        let jobs = Request::new(RawJob::url_path(&(), Some(&job.namespace)));
+        match get::<RawJob>(&self.calls, &self.orphans, GET_JOB, &jobs, &job.name).await {
             Ok(found) => Ok(found.is_some_and(|found| is_uid(&found.metadata.uid, &job.uid))),
             Err(error) => Err(text(&error)),
         }
+    }
+}
+
+/// The object of that name, if there is one.
+async fn get<K: serde::de::DeserializeOwned>(
+    calls: &Calls,
+    lane: &Uid,
+    call: Call,
+    of: &Request,
+    name: &str,
+) -> kube::Result<Option<K>> {
+    match calls.send(lane, call, of.get(name, &GetParams::default())).await {
+        Ok(found) => Ok(Some(found)),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -158,7 +215,11 @@ impl Stage {
         match action {
             Action::Adopt(pod) => self.adopt(pod).await,
             Action::Disown(pod) => self.patch(pod, patches::disown(&self.key.uid, &pod.uid)).await,
-            Action::Create(new) => self.create(new).await,
+            Action::Create(new) => {
+                let answer = self.create(new).await;
+                self.metrics.pod_created(new.reason, matches!(answer, Answer::Pod(_)));
+                answer
+            }
             Action::Delete(pod) => self.delete(pod).await,
             Action::Remove(pod, _) => match self.patch(pod, patches::release(&pod.uid)).await {
                 Answer::Pod(_) => self.delete(pod).await,
@@ -173,23 +234,31 @@ impl Stage {
         }
     }
 
+    /// The Job as it was written. It was read before, so it can be read again.
+    async fn job(&self) -> Option<&Job> {
+        let read = || async { self.source.read().ok().map(|(job, _)| job) };
+        self.job.get_or_init(read).await.as_ref()
+    }
+
     async fn adopt(&self, pod: &PodRef) -> Answer {
         // The cache may be old: a Job that is gone or going must not take a pod with it.
         if !*self.is_live.get_or_init(|| self.look_at_job()).await {
             return Answer::Failed;
         }
-        self.patch(pod, patches::adopt(&self.job, &pod.uid)).await
+        let Some(job) = self.job().await else { return Answer::Failed };
+        self.patch(pod, patches::adopt(job, &pod.uid)).await
     }
 
     async fn look_at_job(&self) -> bool {
-        let found = self.jobs.get_opt(&self.key.name).await;
+        let found = get::<RawJob>(&self.calls, &self.key.uid, GET_JOB, &self.jobs, &self.key.name).await;
         found.ok().flatten().is_some_and(|job| {
             is_uid(&job.metadata.uid, &self.key.uid) && job.metadata.deletion_timestamp.is_none()
         })
     }
 
     async fn patch(&self, pod: &PodRef, patch: Value) -> Answer {
-        match self.pods.patch(&pod.name, &PatchParams::default(), &Patch::Strategic(patch)).await {
+        let request = self.pods.patch(&pod.name, &PatchParams::default(), &Patch::Strategic(patch));
+        match self.calls.send(&self.key.uid, PATCH_POD, request).await {
             Ok(SlimPod(pod)) => Answer::Pod(Box::new(pod)),
             Err(error) if is_gone(&error) => Answer::Gone,
             Err(error) => self.failed("patch pod", &pod.name, &error),
@@ -197,7 +266,8 @@ impl Stage {
     }
 
     async fn create(&self, new: &NewPod) -> Answer {
-        let body = match pod_body(&self.job, new) {
+        let Some(job) = self.job().await else { return Answer::Failed };
+        let body = match pod_body(job, new) {
             Ok(body) => body,
             Err(error) => {
                 self.tell(PodEvent::CreateFailed(&error.to_string()));
@@ -223,15 +293,12 @@ impl Stage {
 
     async fn post(&self, body: &Pod) -> kube::Result<SlimPod> {
         let bytes = serde_json::to_vec(body).map_err(kube::Error::SerdeError)?;
-        let request = kube::core::Request::new(self.pods.resource_url())
-            .create(&PostParams::default(), bytes)
-            .map_err(kube::Error::BuildRequest)?;
-        self.client.request(request).await
+        self.calls.send(&self.key.uid, CREATE_POD, self.pods.create(&PostParams::default(), bytes)).await
     }
 
     /// A pod of this name may be there: ours, made by an attempt whose answer was lost, or somebody else's.
     async fn find(&self, new: &NewPod) -> Answer {
-        match self.pods.get_opt(&new.name).await {
+        match get(&self.calls, &self.key.uid, GET_POD, &self.pods, &new.name).await {
             Ok(Some(SlimPod(pod))) => {
                 let is_ours =
                     controller(&pod.metadata).is_some_and(|owner| Uid::new(&owner.uid) == self.key.uid);
@@ -248,11 +315,13 @@ impl Stage {
             preconditions: Some(Preconditions { uid, resource_version: None }),
             ..DeleteParams::default()
         };
-        match self.pods.delete(&pod.name, &params).await {
+        let request = self.pods.delete(&pod.name, &params);
+        match self.calls.send::<Value>(&self.key.uid, DELETE_POD, request).await {
             Ok(answer) => {
                 self.tell(PodEvent::Deleted(&pod.name));
-                // A pod that is answered without a deletion time is gone already.
-                match answer.left().filter(|SlimPod(pod)| pod.metadata.deletion_timestamp.is_some()) {
+                // A pod that is answered without a deletion time is gone already; so is one that is not answered.
+                let left = serde_json::from_value(answer).ok();
+                match left.filter(|SlimPod(pod)| pod.metadata.deletion_timestamp.is_some()) {
                     Some(SlimPod(pod)) => Answer::Pod(Box::new(pod)),
                     None => Answer::Gone,
                 }
@@ -267,8 +336,10 @@ impl Stage {
 
     async fn write_status(&self, write: &StatusWrite) -> Answer {
         let patch = Patch::Merge(status_patch(write));
-        match self.jobs.patch_status(&self.key.name, &PatchParams::default(), &patch).await {
+        let request = self.jobs.patch_subresource("status", &self.key.name, &PatchParams::default(), &patch);
+        match self.calls.send::<RawJob>(&self.key.uid, PATCH_STATUS, request).await {
             Ok(job) => {
+                self.metrics.status_written(self.ledger, write);
                 for event in &write.events {
                     self.recorder.publish(report::decided(&self.about, event));
                 }

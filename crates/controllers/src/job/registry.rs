@@ -20,17 +20,18 @@ pub(super) mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::runtime::watcher::Event;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use windlass_api::{Gates, names};
 use windlass_job::observation::Manages;
 use windlass_job::{JobFacts, JobView, PodFacts, Uid};
 
 use super::JobKey;
 use super::orphans::Orphan;
+use crate::metrics::Metrics;
 use crate::queue::Queue;
 use crate::wire::{RawJob, SlimPod, is_held, revision};
 use listing::{Listing, Recent};
@@ -49,8 +50,13 @@ pub(super) struct Slot {
 pub(super) struct Known {
     /// The facts.
     pub(super) view: JobView,
-    /// The Job without its status, for new pods.
-    pub(super) job: Arc<Job>,
+    /// The Job as it was written, without its status, for new pods: a tenth of the typed one. A finished Job has no
+    /// spec here, because it makes none.
+    pub(super) source: Arc<RawJob>,
+    /// Pods that have ended and that the status does not say so of yet, and since when we know.
+    pub(super) ended: HashMap<Box<str>, Instant>,
+    /// Verdicts that were told.
+    pub(super) verdicts: BTreeSet<String>,
     /// The watch says that the Job is gone.
     pub(super) is_gone: bool,
     /// Pods that are gone since the present stage was decided: an answer about one of them comes too late.
@@ -75,12 +81,21 @@ impl Known {
             return false;
         }
         self.gone_pods.remove(&uid);
-        self.view.observe_pod(PodFacts::from_pod(pod, self.view.job()));
+        let facts = PodFacts::from_pod(pod, self.view.job());
+        if facts.phase.is_terminal() && facts.has_finalizer {
+            self.ended.entry(facts.name.clone()).or_insert_with(Instant::now);
+        } else {
+            self.ended.remove(&facts.name);
+        }
+        self.view.observe_pod(facts);
         true
     }
 
     fn forget_pod(&mut self, uid: &Uid) {
         self.gone_pods.insert(uid.clone());
+        if let Some(facts) = self.view.pods().get(uid) {
+            self.ended.remove(&facts.name);
+        }
         self.view.forget_pod(uid);
     }
 }
@@ -109,6 +124,7 @@ pub(super) struct Registry {
     pub(super) orphans_due: Queue<Orphan>,
     gates: Gates,
     manages: Manages,
+    metrics: Metrics,
     index: Mutex<Index>,
 }
 
@@ -126,17 +142,20 @@ struct Index {
     homes: HashMap<Uid, Home>,
     ownerless: HashMap<Arc<str>, BTreeMap<Uid, Pod>>,
     parked: HashMap<Uid, Parked>,
+    /// Pods, whoever's, that have ended and hold the tracking finalizer: for a metric.
+    terminated_held: HashSet<Uid>,
     job_listing: Option<Listing>,
     pod_listing: Option<Listing>,
 }
 
 impl Registry {
-    pub(super) fn new(gates: Gates, manages: Manages) -> Self {
+    pub(super) fn new(gates: Gates, manages: Manages, metrics: Metrics) -> Self {
         Self {
             jobs_due: Queue::default(),
             orphans_due: Queue::default(),
             gates,
             manages,
+            metrics,
             index: Mutex::default(),
         }
     }
@@ -208,7 +227,7 @@ impl Registry {
                 return;
             }
         }
-        let (mut job, draft) = match raw.read() {
+        let (job, draft) = match raw.read() {
             Ok(read) => read,
             Err(error) => {
                 let (namespace, name) = (raw.metadata.namespace.as_deref(), raw.metadata.name.as_deref());
@@ -216,19 +235,24 @@ impl Registry {
             }
         };
         let facts = JobFacts::from_job(&job, draft.as_ref(), &self.gates);
-        job.status = None;
+        drop(job);
         let frees_orphans = is_over(&facts);
         let namespace: Arc<str> = facts.namespace.as_str().into();
         match slot {
             Some(slot) => {
                 let mut known = slot.known.lock();
+                known.source = Arc::new(raw.to_make_pods(!frees_orphans));
                 known.view.observe_job(facts);
-                known.job = Arc::new(job);
             }
             None if self.manages.includes(facts.managed_by.as_deref()) => {
-                self.add_job(index, &namespace, facts, job);
+                self.add_job(index, &namespace, facts, raw.to_make_pods(!frees_orphans));
             }
-            None => return self.note_elsewhere(index, uid),
+            None => {
+                if let Some(controller) = facts.managed_by.as_deref().filter(|name| is_external(name)) {
+                    self.metrics.external_job(controller);
+                }
+                return self.note_elsewhere(index, uid);
+            }
         }
         if frees_orphans {
             self.look_at_ownerless(index, &namespace);
@@ -236,13 +260,15 @@ impl Registry {
         self.jobs_due.add(uid);
     }
 
-    fn add_job(&self, index: &mut Index, namespace: &Arc<str>, facts: JobFacts, job: Job) {
+    fn add_job(&self, index: &mut Index, namespace: &Arc<str>, facts: JobFacts, source: RawJob) {
         let key =
             JobKey { namespace: facts.namespace.clone(), name: facts.name.clone(), uid: facts.uid.clone() };
         let uid = facts.uid.clone();
         let mut known = Known {
             view: JobView::new(facts),
-            job: Arc::new(job),
+            source: Arc::new(source),
+            ended: HashMap::new(),
+            verdicts: BTreeSet::new(),
             is_gone: false,
             gone_pods: BTreeSet::new(),
         };
@@ -342,6 +368,11 @@ impl Index {
         parked.pods.insert(uid.clone(), pod);
         self.homes.insert(uid, Home::Parked(owner.uid.clone()));
     }
+}
+
+/// Neither ours nor the built-in controller's.
+fn is_external(controller: &str) -> bool {
+    ![names::WINDLASS_CONTROLLER, names::BUILT_IN_CONTROLLER].contains(&controller)
 }
 
 /// The Job adopts no pods any more.

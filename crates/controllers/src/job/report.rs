@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use windlass_api::names;
 use windlass_job::JobFacts;
 use windlass_job::decision::Event;
+use windlass_job::policy::failure::{Action, RuleMatch};
 
 use crate::events::Report;
 
@@ -28,6 +29,20 @@ pub(super) fn decided(about: &ObjectReference, event: &Event) -> Report {
         reason: event.reason.clone(),
         message: event.message.clone(),
     }
+}
+
+/// A rule of the failure policy decided about a pod. The pod is not named: what is said once holds for all like it.
+pub(super) fn verdict(about: &ObjectReference, rule: &RuleMatch) -> Report {
+    let (is_warning, reason, so) = match rule.action {
+        Action::Ignore => (false, "PodFailureIgnored", "the failure does not count"),
+        Action::Count => (false, "PodFailureCounted", "the failure counts"),
+        Action::FailIndex => (true, "PodFailureFailsIndex", "the index fails"),
+        Action::FailJob => (true, "PodFailureFailsJob", "the Job fails"),
+    };
+    let RuleMatch { rule, action_name, evidence, .. } = rule;
+    let message =
+        format!("A pod failed with {evidence}: rule {rule} ({action_name}) of the policy matches, {so}");
+    Report { about: about.clone(), is_warning, reason: reason.to_owned(), message }
 }
 
 /// What happened to a pod.

@@ -5,6 +5,8 @@
 mod basics;
 mod crashes;
 mod faults;
+mod load;
+mod metrics;
 mod ownership;
 mod policies;
 mod scale;

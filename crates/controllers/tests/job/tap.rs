@@ -36,6 +36,8 @@ pub enum Verdict {
     LoseAnswer,
     /// The server says no.
     Refuse(u16),
+    /// The server has too much to do, and says for how many seconds.
+    PushBack(u32),
     /// This is done first.
     After(Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>),
 }
@@ -140,6 +142,12 @@ impl Tap {
             Verdict::Refuse(code) => {
                 self.log.lock()[k].code = Some(code);
                 return refusal(code, "InternalError", "out of order");
+            }
+            Verdict::PushBack(seconds) => {
+                self.log.lock()[k].code = Some(429);
+                // As the priority and fairness filter of kube-apiserver answers: no Status, but a header.
+                let answer = Response::builder().status(429).header("Retry-After", seconds.to_string());
+                return Ok(answer.body(Body::from("Too many requests, please try again later."))?);
             }
             Verdict::After(deed) => deed().await,
         }

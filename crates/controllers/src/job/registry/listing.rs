@@ -117,5 +117,10 @@ impl Registry {
         for uid in gone {
             self.leave_home(index, &uid, None);
         }
+        let held: Vec<Uid> =
+            index.terminated_held.iter().filter(|uid| listing.misses(uid, 0)).cloned().collect();
+        for uid in held {
+            self.note_terminated_held(index, &uid, false);
+        }
     }
 }

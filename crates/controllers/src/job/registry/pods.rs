@@ -14,6 +14,7 @@ use crate::wire::{controller, is_held, is_job};
 impl Registry {
     pub(super) fn saw_pod(&self, index: &mut Index, pod: Pod) {
         let uid = uid_of(&pod.metadata);
+        self.note_terminated_held(index, &uid, is_held(&pod) && is_terminated(&pod));
         let home = self.home_for(index, &pod);
         if index.homes.get(&uid) != home.as_ref() {
             self.leave_home(index, &uid, home.as_ref());
@@ -71,6 +72,7 @@ impl Registry {
 
     pub(super) fn lost_pod(&self, index: &mut Index, meta: &ObjectMeta) {
         let uid = uid_of(meta);
+        self.note_terminated_held(index, &uid, false);
         self.leave_home(index, &uid, None);
         // A Job can know a pod from the answer to its own write before the watch has shown it.
         if let Some(job) = controller(meta).map(|owner| Uid::new(&owner.uid))
@@ -78,6 +80,15 @@ impl Registry {
         {
             slot.known.lock().forget_pod(&uid);
             self.jobs_due.add(job);
+        }
+    }
+
+    /// The pod has ended and holds the tracking finalizer, or does not.
+    pub(super) fn note_terminated_held(&self, index: &mut Index, uid: &Uid, is_so: bool) {
+        let is_news =
+            if is_so { index.terminated_held.insert(uid.clone()) } else { index.terminated_held.remove(uid) };
+        if is_news {
+            self.metrics.terminated_held(is_so);
         }
     }
 
@@ -175,6 +186,11 @@ impl Registry {
         }
         Some(if index.jobs.contains_key(&job) { Home::Job(job) } else { Home::Parked(job) })
     }
+}
+
+fn is_terminated(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 impl Index {

@@ -8,7 +8,7 @@ use super::*;
 const FINALIZER: &str = names::TRACKING_FINALIZER;
 
 pub(crate) fn registry() -> Registry {
-    Registry::new(Gates::default(), Manages::Unclaimed)
+    Registry::new(Gates::default(), Manages::Unclaimed, Metrics::default())
 }
 
 fn job_with(uid: &str, revision: u64, spec: Value, status: Value) -> RawJob {

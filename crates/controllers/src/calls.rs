@@ -1,0 +1,105 @@
+//! Writing to the API server: when it is our turn, counted, bounded in time, and sent again only if that is safe.
+//!
+//! | answer | what happens |
+//! |---|---|
+//! | 429 | the server did nothing: the same request again, whatever its verb, when the server allows it |
+//! | any other, or none in time | the caller's to judge: it may have been done. Never sent again blindly |
+//!
+//! The decision after a failed write is made on what is known then, and its writes carry preconditions: that is the only
+//! other retry there is.
+
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use kube::Client;
+use kube::client::Body;
+use kube::core::Status;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+use windlass_job::Uid;
+
+use crate::metrics::Metrics;
+use crate::turns::Turns;
+
+/// Answers of 429 to one request before it counts as failed: client-go's number.
+const PUSHED_BACK_MAX: u32 = 10;
+/// How long to leave the server alone that says 429 and not for how long.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// No server may keep us longer: a mistake in its configuration must not stop all work.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
+/// An answer that takes longer is lost. kube-apiserver gives up a request after 60 s.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+
+/// What is written, for the metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Call {
+    pub(crate) verb: &'static str,
+    pub(crate) resource: &'static str,
+}
+
+/// The way to the API server. Clones share the turns.
+#[derive(Clone)]
+pub(crate) struct Calls {
+    client: Client,
+    turns: Turns,
+    metrics: Metrics,
+}
+
+impl Calls {
+    pub(crate) fn new(client: Client, writes_at_once: usize, metrics: Metrics) -> Self {
+        Self { client, turns: Turns::new(writes_at_once), metrics }
+    }
+
+    /// Sends a request when `lane` has its turn, and reads the answer.
+    pub(crate) async fn send<T: DeserializeOwned>(
+        &self,
+        lane: &Uid,
+        call: Call,
+        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> kube::Result<T> {
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        let mut pushed_back = 0;
+        loop {
+            let turn = self.turns.next(lane).await;
+            let start = Instant::now();
+            let answer = tokio::time::timeout(ANSWER_MAX, self.ask(request.clone())).await;
+            let answer = answer.unwrap_or_else(|_| Err(kube::Error::Service("no answer in time".into())));
+            let code = answer.as_ref().ok().map(|(status, ..)| status.as_u16());
+            self.metrics.called(call, code, start.elapsed());
+            let (status, retry_after, body) = answer?;
+            if status == StatusCode::TOO_MANY_REQUESTS && pushed_back < PUSHED_BACK_MAX {
+                pushed_back += 1;
+                turn.was_pushed_back(retry_after.unwrap_or(RETRY_AFTER).min(RETRY_AFTER_MAX));
+                self.metrics.write_slots(self.turns.limit());
+                continue;
+            }
+            if !status.is_success() {
+                return Err(refusal(status, &body));
+            }
+            turn.went_well();
+            self.metrics.write_slots(self.turns.limit());
+            return serde_json::from_slice(&body).map_err(kube::Error::SerdeError);
+        }
+    }
+
+    async fn ask(&self, request: Request<Vec<u8>>) -> kube::Result<(StatusCode, Option<Duration>, Vec<u8>)> {
+        let answer = self.client.send(request.map(Body::from)).await?;
+        let (status, retry_after) = (answer.status(), retry_after(&answer));
+        let body = answer.into_body().collect_bytes().await?;
+        Ok((status, retry_after, body.to_vec()))
+    }
+}
+
+/// `Retry-After` in seconds; Kubernetes writes no dates.
+fn retry_after(answer: &Response<Body>) -> Option<Duration> {
+    let header = answer.headers().get(http::header::RETRY_AFTER)?;
+    Some(Duration::from_secs(header.to_str().ok()?.trim().parse().ok()?))
+}
+
+/// What the server says, in its own words; something in between may answer with a plain text.
+fn refusal(code: StatusCode, body: &[u8]) -> kube::Error {
+    let status = serde_json::from_slice::<Status>(body).unwrap_or_else(|_| {
+        Status::failure(String::from_utf8_lossy(body).trim(), "").with_code(code.as_u16())
+    });
+    kube::Error::Api(status.boxed())
+}
