@@ -21,7 +21,9 @@ Tasks:
   coverage   line coverage of crates/api and crates/job, and the bars they must reach
   reference  build the programs of the real Kubernetes that tests compare with
   conformance  all comparisons with the real Kubernetes, also those that take long
-  bench      the benchmarks of bench/, and the bars they must reach";
+  bench      the benchmarks of bench/, and the bars they must reach
+  kill-loop  kills a process that writes to the store, 10,000 times or as often as the number given says, and looks
+             whether every acknowledged write is there";
 
 fn main() -> ExitCode {
     let task = std::env::args().nth(1).unwrap_or_default();
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         "coverage" => coverage::measure(),
         "reference" => reference::install(),
         "conformance" => conformance::all(),
+        "kill-loop" => kill_loop(std::env::args().nth(2).as_deref().unwrap_or("10000")),
         "bench" => run("cargo", &["bench", "--package", "windlass-bench"]),
         _ => {
             eprintln!("{HELP}");
@@ -58,6 +61,24 @@ fn test() -> Result<()> {
 /// The checkout that this program was built from.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The test of the same name, with more rounds than the test run has time for.
+fn kill_loop(rounds: &str) -> Result<()> {
+    rounds.parse::<u64>().with_context(|| format!("{rounds:?} is not a number of rounds"))?;
+    let test = "every_acknowledged_write_survives_kill_9";
+    let args = ["test", "--release", "--package", "windlass-store", "--test", "kill", "--", "--exact", test];
+    run_with(&args, "WINDLASS_KILL_ROUNDS", rounds)
+}
+
+/// Runs cargo with an environment variable and with its output shown.
+fn run_with(args: &[&str], variable: &str, value: &str) -> Result<()> {
+    eprintln!("+ {variable}={value} cargo {}", args.join(" "));
+    let status = Command::new("cargo").args(args).env(variable, value).status().context("start cargo")?;
+    if !status.success() {
+        bail!("cargo {} failed: {status}", args.join(" "));
+    }
+    Ok(())
 }
 
 /// Runs a command with its output shown.

@@ -206,3 +206,31 @@ impl<A> Drop for RefuseOnPanic<'_, A> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn event(change: Change, name: &str, revision: u64) -> Arc<Event<()>> {
+        let key = Key::new("pods", "ns", name);
+        let record = Arc::new(Record { key, revision, bytes: Bytes::new(), attributes: () });
+        Arc::new(Event { change, record, previous: None })
+    }
+
+    /// If it were forgotten, a writer that names the revision before it would win against it.
+    #[test]
+    fn a_newer_write_in_the_next_batch_stays_staged_when_the_older_one_is_done() {
+        for newer in [Change::Updated, Change::Deleted] {
+            let mut writer = Writer::new(1);
+            writer.stage(event(Change::Created, "a", 2));
+            writer.stage(event(Change::Created, "b", 3));
+            let batch = mem::take(&mut writer.queue);
+            writer.stage(event(newer, "a", 4));
+            writer.unstage(&batch);
+            let staged = |name| writer.staged(&Key::new("pods", "ns", name)).map(|staged| staged.revision);
+            assert_eq!((staged("a"), staged("b")), (Some(4), None), "{newer:?}");
+        }
+    }
+}

@@ -1,4 +1,4 @@
-//! A log that fails when it is told to: for tests of what stands on a store.
+//! A log that fails or waits when it is told to, and shows what it does: for tests of what stands on a store.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -40,7 +40,8 @@ struct Plan {
     syncs: u64,
     at_append: BTreeMap<u64, Fault>,
     at_sync: BTreeMap<u64, Fault>,
-    is_held: bool,
+    /// Syncs from this one on wait.
+    held_from: Option<u64>,
 }
 
 impl Faults {
@@ -57,7 +58,7 @@ impl Faults {
     /// Syncs wait as long as what is returned lives.
     #[must_use]
     pub fn hold_syncs(&self) -> Held {
-        self.0.plan.lock().is_held = true;
+        self.0.plan.lock().held_from = Some(0);
         Held(self.clone())
     }
 
@@ -87,10 +88,10 @@ impl Faults {
         let mut plan = self.0.plan.lock();
         plan.syncs += 1;
         self.0.bell.notify_all();
-        while plan.is_held {
+        let n = plan.syncs;
+        while plan.held_from.is_some_and(|from| n >= from) {
             self.0.bell.wait(&mut plan);
         }
-        let n = plan.syncs;
         plan.at_sync.remove(&n)
     }
 }
@@ -99,9 +100,17 @@ impl Faults {
 #[derive(Debug)]
 pub struct Held(Faults);
 
+impl Held {
+    /// Lets syncs before the `n`-th go.
+    pub fn only_from(&self, n: u64) {
+        self.0.0.plan.lock().held_from = Some(n);
+        self.0.0.bell.notify_all();
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
-        self.0.0.plan.lock().is_held = false;
+        self.0.0.plan.lock().held_from = None;
         self.0.0.bell.notify_all();
     }
 }
@@ -113,6 +122,20 @@ pub struct FaultyLog {
     faults: Faults,
     /// A batch is handed on when it is synced, so that a fault leaves the inner log without it.
     batch: Vec<Owned>,
+    observer: Option<Observer>,
+}
+
+/// Hears of what a [`FaultyLog`] has done. Until it returns the files of the log stay as they are, and everything in
+/// them is synced.
+pub type Observer = Box<dyn FnMut(Step) + Send>;
+
+/// What a log has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A batch is durable, and its writers do not know it yet.
+    Synced,
+    /// The log was tidied up: it may have been copied, and may have been given room.
+    Maintained,
 }
 
 struct Owned {
@@ -126,7 +149,21 @@ struct Owned {
 impl FaultyLog {
     /// Opens the log in `dir`.
     pub fn open(dir: &Path, faults: Faults) -> Result<Self, OpenError> {
-        Ok(Self { inner: SqliteLog::open(Directory::lock(dir)?)?, faults, batch: Vec::new() })
+        let inner = SqliteLog::open(Directory::lock(dir)?)?;
+        Ok(Self { inner, faults, batch: Vec::new(), observer: None })
+    }
+
+    /// Opens the log in `dir` without faults, but with somebody who hears of every step. What was appended to the
+    /// database's own log is copied to the database when there are so many bytes.
+    pub fn open_observed(dir: &Path, checkpoint_bytes: u64, observer: Observer) -> Result<Self, OpenError> {
+        let inner = SqliteLog::open_with(Directory::lock(dir)?, checkpoint_bytes)?;
+        Ok(Self { inner, faults: Faults::default(), batch: Vec::new(), observer: Some(observer) })
+    }
+
+    fn tell(&mut self, step: Step) {
+        if let Some(observer) = &mut self.observer {
+            observer(step);
+        }
     }
 
     fn sync_inner(&mut self) -> Result<(), LogError> {
@@ -134,7 +171,9 @@ impl FaultyLog {
             let previous = previous.as_ref().map(|(revision, bytes)| (*revision, bytes));
             self.inner.append(&Write { change, key: &key, revision, bytes: &bytes, previous })?;
         }
-        self.inner.sync()
+        self.inner.sync()?;
+        self.tell(Step::Synced);
+        Ok(())
     }
 }
 
@@ -186,6 +225,8 @@ impl Log for FaultyLog {
     }
 
     fn maintain(&mut self) -> Result<(), LogError> {
-        self.inner.maintain()
+        self.inner.maintain()?;
+        self.tell(Step::Maintained);
+        Ok(())
     }
 }

@@ -30,6 +30,7 @@ mod key;
 mod log;
 mod open;
 mod record;
+mod reserve;
 mod rows;
 mod sqlite;
 mod table;

@@ -16,6 +16,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 use crate::directory::Directory;
 use crate::log::{Damage, Log, LogError, Recovery, Write};
 use crate::open::OpenError;
+use crate::reserve::Reserve;
 use crate::rows::{Found, Totals, object_sum, signed, unsigned};
 use crate::{Change, wal};
 
@@ -26,11 +27,11 @@ const FORMAT: i64 = 1;
 /// "Wdls": tells our files from other people's databases.
 const APPLICATION: i64 = 0x5764_6c73;
 /// How much may be in the write-ahead log before it is copied to the database.
-const CHECKPOINT_BYTES: usize = 16 << 20;
-/// What a write costs in the write-ahead log beside its bytes: two pages in part.
-const WRITE_OVERHEAD_BYTES: usize = 8 << 10;
+const CHECKPOINT_BYTES: u64 = 16 << 20;
 /// Free pages are given back when there are more than this, and more than pages in use.
 const FREE_PAGES_MAX: i64 = 1024;
+/// So many at a time: writers wait meanwhile.
+const VACUUM_PAGES: i64 = 4096;
 
 const SCHEMA: &str = "
     CREATE TABLE objects (
@@ -42,6 +43,20 @@ const SCHEMA: &str = "
         revision INTEGER NOT NULL, objects INTEGER NOT NULL, digest INTEGER NOT NULL, sum INTEGER NOT NULL
     ) STRICT;";
 
+/// The pages in the write-ahead log.
+struct Frames {
+    /// All of them, since it last began anew.
+    written: u32,
+    /// Those that the database has too. When it has all of them, the next write begins the log anew.
+    copied: u32,
+}
+
+impl Frames {
+    fn bytes(&self) -> u64 {
+        wal::bytes(u64::from(self.written))
+    }
+}
+
 pub(crate) struct SqliteLog {
     connection: Connection,
     file: PathBuf,
@@ -49,8 +64,11 @@ pub(crate) struct SqliteLog {
     totals: Totals,
     /// As of the last append.
     pending: Totals,
-    /// What was written since the last checkpoint, about.
-    wal_bytes: usize,
+    reserve: Reserve,
+    /// See [`CHECKPOINT_BYTES`].
+    checkpoint_bytes: u64,
+    /// Whether the write-ahead log is to be copied as soon as possible, however little is in it.
+    is_checkpoint_due: bool,
     /// After an error of which SQLite cannot say what it left, the files are not touched any more.
     is_broken: bool,
     /// Released last.
@@ -59,6 +77,11 @@ pub(crate) struct SqliteLog {
 
 impl SqliteLog {
     pub(crate) fn open(directory: Directory) -> Result<Self, OpenError> {
+        Self::open_with(directory, CHECKPOINT_BYTES)
+    }
+
+    /// With another size of the write-ahead log at which it is copied.
+    pub(crate) fn open_with(directory: Directory, checkpoint_bytes: u64) -> Result<Self, OpenError> {
         // Made by us, because SQLite would let others read it; its write-ahead log gets the same mode.
         let file = directory.private_file(FILE)?;
         wal::check(&file)?;
@@ -69,28 +92,52 @@ impl SqliteLog {
         check_durable(&connection, &file)?;
         check_format(&connection, &file)?;
         directory.sync()?;
-        let log = Self {
+        let mut log = Self {
             connection,
             file: file.clone(),
             totals: Totals::default(),
             pending: Totals::default(),
-            wal_bytes: 0,
+            reserve: Reserve::new(wal::path(&file)),
+            checkpoint_bytes,
+            is_checkpoint_due: false,
             is_broken: false,
             _directory: directory,
         };
         // What a killed process has written but not synced is served from now on, so it has to be synced first. The
         // log also starts anew, so that no remains of an unfinished write are left in it.
         match log.checkpoint("TRUNCATE") {
-            Ok(()) | Err(LogError::Full(_)) => Ok(log),
+            Ok(_) => {
+                log.reserve.keep_ahead(1, checkpoint_bytes);
+                Ok(log)
+            }
+            Err(LogError::Full(_)) => Ok(log),
             Err(LogError::Failed(reason) | LogError::Refused(reason)) => {
                 Err(OpenError::Database { file, reason })
             }
         }
     }
 
-    fn checkpoint(&self, mode: &str) -> Result<(), LogError> {
+    /// Copies the write-ahead log to the database, or with `NOOP` only tells what is in it.
+    fn checkpoint(&self, mode: &str) -> Result<Frames, LogError> {
         let sql = format!("PRAGMA wal_checkpoint({mode})");
-        self.connection.query_row(&sql, [], |_| Ok(())).map_err(|error| log_error(&error))
+        let mut statement = self.connection.prepare_cached(&sql).map_err(|error| log_error(&error))?;
+        let frames = statement.query_row([], |row| Ok(Frames { written: row.get(1)?, copied: row.get(2)? }));
+        frames.map_err(|error| log_error(&error))
+    }
+
+    /// Copies the write-ahead log when there is much in it, or sees to it that it has room.
+    fn tidy(&mut self) -> Result<(), LogError> {
+        let frames = self.checkpoint("NOOP")?;
+        if frames.bytes() < self.checkpoint_bytes && !self.is_checkpoint_due {
+            self.reserve.keep_ahead(frames.bytes(), self.checkpoint_bytes);
+            return Ok(());
+        }
+        if frames.written > frames.copied {
+            self.is_checkpoint_due = false;
+            self.give_back_free_pages().map_err(|error| log_error(&error))?;
+            self.checkpoint("PASSIVE")?;
+        }
+        Ok(())
     }
 
     /// Undoes the batch. If that is not possible, or the error is not about space, nothing is certain any more.
@@ -100,7 +147,7 @@ impl SqliteLog {
         match log_error(error) {
             full @ LogError::Full(_) if is_undone => {
                 // Copying the write-ahead log lets its room be used again; it is tried as soon as a write fits.
-                self.wal_bytes = CHECKPOINT_BYTES;
+                self.is_checkpoint_due = true;
                 full
             }
             LogError::Full(reason) | LogError::Failed(reason) | LogError::Refused(reason) => {
@@ -207,7 +254,7 @@ impl SqliteLog {
         let free = count("freelist_count")?;
         if free > FREE_PAGES_MAX && free * 2 > count("page_count")? {
             let mut vacuum =
-                self.connection.prepare(&format!("PRAGMA incremental_vacuum({FREE_PAGES_MAX})"))?;
+                self.connection.prepare(&format!("PRAGMA incremental_vacuum({VACUUM_PAGES})"))?;
             let mut steps = vacuum.query([])?;
             while steps.next()?.is_some() {}
         }
@@ -245,9 +292,7 @@ impl Log for SqliteLog {
     }
 
     fn append(&mut self, write: &Write<'_>) -> Result<(), LogError> {
-        self.insert(write).map_err(|error| self.undo(&error))?;
-        self.wal_bytes += write.bytes.len() + WRITE_OVERHEAD_BYTES;
-        Ok(())
+        self.insert(write).map_err(|error| self.undo(&error))
     }
 
     fn sync(&mut self) -> Result<(), LogError> {
@@ -257,12 +302,7 @@ impl Log for SqliteLog {
     }
 
     fn maintain(&mut self) -> Result<(), LogError> {
-        if self.wal_bytes < CHECKPOINT_BYTES {
-            return Ok(());
-        }
-        self.wal_bytes = 0;
-        let cleaned = self.give_back_free_pages().map_err(|error| log_error(&error));
-        match cleaned.and_then(|()| self.checkpoint("PASSIVE")) {
+        match self.tidy() {
             // Without room the write-ahead log stays as it is, and is copied another time.
             Ok(()) | Err(LogError::Full(_)) => Ok(()),
             Err(error @ (LogError::Failed(_) | LogError::Refused(_))) => {
@@ -286,7 +326,8 @@ impl Drop for SqliteLog {
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     // Nobody else opens the file, so that the index of the write-ahead log can be kept in memory.
     connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
-    // Takes effect only before the first table is made.
+    // Both take effect only before the first table is made.
+    connection.pragma_update(None, "page_size", wal::PAGE)?;
     connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;

@@ -19,14 +19,28 @@ const HEADER: usize = 32;
 const FRAME_HEADER: usize = 24;
 /// With this magic number the checksums are computed over big-endian words, with the one before it little-endian.
 const MAGIC_BIG: u32 = 0x377f_0683;
+/// The size of the pages of our databases.
+pub(crate) const PAGE: u32 = 4096;
+/// What a disk writes as a whole, at least.
+const BLOCK: u64 = 512;
 const PAGE_MIN: usize = 512;
 const PAGE_MAX: usize = 65_536;
 
-/// Refuses the write-ahead log of the database `file` if it was damaged after it was synced.
-pub(crate) fn check(file: &Path) -> Result<(), OpenError> {
+/// Where the write-ahead log of the database `file` is.
+pub(crate) fn path(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push("-wal");
-    let path = PathBuf::from(name);
+    PathBuf::from(name)
+}
+
+/// How long a log of so many frames is.
+pub(crate) fn bytes(frames: u64) -> u64 {
+    HEADER as u64 + frames * (FRAME_HEADER as u64 + u64::from(PAGE))
+}
+
+/// Refuses the write-ahead log of the database `file` if it was damaged after it was synced.
+pub(crate) fn check(file: &Path) -> Result<(), OpenError> {
+    let path = path(file);
     let verdict = match File::open(&path) {
         Ok(wal) => scan(&mut BufReader::with_capacity(1 << 18, wal)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -77,9 +91,10 @@ fn scan(wal: &mut impl Read) -> io::Result<Option<String>> {
         && word(&header, 0) | 1 == MAGIC_BIG
         && (PAGE_MIN..=PAGE_MAX).contains(&page);
     if !is_header_whole {
-        // It is synced before the first frame is written.
-        let mut rest = [0; FRAME_HEADER];
-        return Ok(read_whole(wal, &mut rest)?.then(|| "its header is damaged".to_owned()));
+        // It is synced before the first frame is written. Before that there is nothing, or room that was reserved.
+        let (length, is_zero) = rest(wal)?;
+        let is_fresh = is_zero && header == [0; HEADER];
+        return Ok((length >= FRAME_HEADER && !is_fresh).then(|| "its header is damaged".to_owned()));
     }
     let salt = (word(&header, 16), word(&header, 20));
     let mut frame = vec![0; FRAME_HEADER + page];
@@ -87,25 +102,40 @@ fn scan(wal: &mut impl Read) -> io::Result<Option<String>> {
     let mut tail: Option<Tail> = None;
     while read_whole(wal, &mut frame)? {
         number += 1;
+        let stored = (word(&frame, 16), word(&frame, 20));
         let of_frame = (word(&frame, 8), word(&frame, 12));
-        if tail.is_none() {
+        // One half is enough: the other may be what is damaged, and in frames of another run both differ. There is no
+        // page 0: that is room that was reserved.
+        let is_of_run = (of_frame.0 == salt.0 || of_frame.1 == salt.1) && word(&frame, 0) != 0;
+        let mut is_whole = false;
+        if tail.is_none() || is_of_run {
             sum.add(&frame[..8]);
             sum.add(&frame[FRAME_HEADER..]);
-            if of_frame != salt || sum.value != (word(&frame, 16), word(&frame, 20)) {
-                tail = Some(Tail::new(number));
-            }
+            is_whole = of_frame == salt && sum.value == stored;
         }
-        // One half is enough: the other may be what is damaged, and in frames of another run both differ.
+        if !is_whole && tail.is_none() {
+            tail = Some(Tail::new(number));
+        }
         if let Some(tail) = &mut tail
-            && (of_frame.0 == salt.0 || of_frame.1 == salt.1)
+            && is_of_run
+            && (is_whole || !is_header_split(number, frame.len()))
         {
             tail.take(word(&frame, 0), word(&frame, 4) != 0);
         }
+        // Whether the next frame is whole can be told from what this one says, also if this one is not.
+        sum.value = stored;
     }
     Ok(tail.filter(Tail::is_of_many).map(|tail| {
         let wrong = tail.wrong;
         format!("frame {wrong} is damaged, and later writes follow it")
     }))
+}
+
+/// Whether the header of a frame is in two blocks of the disk. After a crash one of them can be of an older frame, so
+/// that what it says means nothing if the frame is not whole.
+fn is_header_split(number: u64, frame: usize) -> bool {
+    let at = HEADER as u64 + (number - 1) * frame as u64;
+    at / BLOCK != (at + FRAME_HEADER as u64 - 1) / BLOCK
 }
 
 /// What follows the first wrong frame, and that frame.
@@ -129,6 +159,20 @@ impl Tail {
 
     fn is_of_many(&self) -> bool {
         self.commits >= 2 || self.has_fallen
+    }
+}
+
+/// How much follows, and whether all of it is zeros.
+fn rest(wal: &mut impl Read) -> io::Result<(usize, bool)> {
+    let mut buffer = [0; 4096];
+    let (mut length, mut is_zero) = (0, true);
+    loop {
+        let read = wal.read(&mut buffer)?;
+        if read == 0 {
+            return Ok((length, is_zero));
+        }
+        length += read;
+        is_zero &= buffer[..read].iter().all(|byte| *byte == 0);
     }
 }
 

@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use common::{Random, database, decode, open, pod, try_open};
+use common::{Random, database, decode, fast_dir, open, pod, try_open};
 use rusqlite::{Connection, params};
 use windlass_store::{Damage, Error, Key, Limits, OnDamage, OpenError, Prefix, Store};
 
@@ -26,11 +26,6 @@ fn pods_of(store: &Store<String>) -> Contents {
 }
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
-
-/// In memory where there is such a place: these tests open a store a thousand times, and lose no power.
-fn fast_dir() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("made")
-}
 
 /// A closed store with four pods: one small, one updated, one of several pages.
 fn four_pods() -> (tempfile::TempDir, Contents) {
@@ -205,6 +200,10 @@ fn whatever_bit_of_the_database_flips_nothing_wrong_is_served() {
     }
 }
 
+/// The header of a write-ahead log, and a page in it with its own header.
+const HEADER: usize = 32;
+const FRAME: usize = 24 + 4096;
+
 /// A store that was killed: its write-ahead log holds everything, one transaction a write.
 fn killed() -> (tempfile::TempDir, PathBuf, Vec<Contents>) {
     let dir = fast_dir();
@@ -224,7 +223,12 @@ fn killed() -> (tempfile::TempDir, PathBuf, Vec<Contents>) {
     let image = copy(dir.path());
     drop(store);
     let wal = image.path().join("store.db-wal");
-    assert!(fs::metadata(&wal).expect("there").len() > 12 * 4096);
+    // without the room that was reserved after it, which is zeros
+    let bytes = fs::read(&wal).expect("read");
+    let frames = bytes[HEADER..].chunks_exact(FRAME).take_while(|frame| frame[..4] != [0; 4]).count();
+    let used = HEADER + frames * FRAME;
+    assert!(frames >= 12 && bytes[used..].iter().all(|byte| *byte == 0) && bytes.len() > used);
+    fs::write(&wal, &bytes[..used]).expect("written");
     (image, wal, states)
 }
 
@@ -233,9 +237,18 @@ fn a_log_that_is_cut_off_anywhere_opens_with_the_writes_before_that() {
     let (image, wal, states) = killed();
     let whole = fs::read(&wal).expect("read");
     let mut reached = BTreeSet::new();
-    for length in (0..=whole.len()).filter(|length| length % 1030 < 2 || *length == whole.len()) {
+    let lengths = (0..=whole.len()).filter(|length| length % 1030 < 2 || *length == whole.len());
+    for (length, has_room) in lengths.flat_map(|length| [(length, false), (length, true)]) {
         let copy = copy(image.path());
-        fs::write(copy.path().join("store.db-wal"), &whole[..length]).expect("written");
+        let mut cut = whole[..length].to_vec();
+        if has_room {
+            cut.resize(whole.len() + 2 * FRAME, 0);
+        }
+        // the header is synced before anything follows it
+        if has_room && length > 0 && length < HEADER {
+            continue;
+        }
+        fs::write(copy.path().join("store.db-wal"), &cut).expect("written");
         let store = open(copy.path());
         let found = pods_of(&store);
         let state = states.iter().position(|state| *state == found);
@@ -274,18 +287,17 @@ fn whatever_bit_of_the_log_flips_no_acknowledged_write_but_the_last_is_lost_sile
 
 #[test]
 fn a_last_write_of_which_any_part_is_missing_is_one_that_was_cut_off() {
-    const FRAME: usize = 24 + 4096;
     let (image, wal, states) = killed();
     let whole = fs::read(&wal).expect("read");
     let [.., before_last, _] = &states[..] else { panic!("states") };
-    let frames = (whole.len() - 32) / FRAME;
-    let size_after = |frame: usize| &whole[32 + frame * FRAME + 4..][..4];
+    let frames = (whole.len() - HEADER) / FRAME;
+    let size_after = |frame: usize| &whole[HEADER + frame * FRAME + 4..][..4];
     let first =
         (0..frames - 1).rev().find(|frame| size_after(*frame) != [0; 4]).expect("a commit before") + 1;
     assert!(first < frames - 1, "the last transaction has several frames");
     // whole frames, and blocks of the disk that end within one
-    let (start, end) = (32 + first * FRAME, whole.len());
-    let holes = (first..frames).map(|frame| (32 + frame * FRAME, 32 + (frame + 1) * FRAME));
+    let (start, end) = (HEADER + first * FRAME, whole.len());
+    let holes = (first..frames).map(|frame| (HEADER + frame * FRAME, HEADER + (frame + 1) * FRAME));
     let blocks = (start.next_multiple_of(512)..end - 512).step_by(512).map(|at| (at, at + 512));
     for (from, to) in holes.chain(blocks) {
         let mut torn = whole.clone();

@@ -175,6 +175,39 @@ fn a_precondition_sees_writes_that_are_not_durable_yet_and_its_refusal_waits_for
 }
 
 #[test]
+fn a_write_that_waits_for_the_next_batch_is_still_seen_when_the_one_before_it_is_durable() {
+    let dir = tempfile::tempdir().expect("made");
+    let faults = Faults::default();
+    let store = open_faulty(dir.path(), &faults);
+    let first = create(&store, "a").expect("new");
+    thread::scope(|scope| {
+        let held = faults.hold_syncs();
+        let winner = scope.spawn(|| store.update(&pod("a"), first, String::new(), bytes));
+        faults.wait_for(2, 2);
+        let (staged, encoded) = mpsc::channel();
+        let encode = move |revision| {
+            staged.send(()).expect("the test waits");
+            bytes(revision)
+        };
+        let chained = scope.spawn(|| store.update(&pod("a"), first + 1, String::new(), encode));
+        encoded.recv().expect("it was not refused");
+        // the first batch becomes durable and visible, the second is on its way
+        held.only_from(3);
+        assert_eq!(winner.join().expect("ran").expect("current").revision, first + 1);
+        faults.wait_for(3, 3);
+        assert_eq!(store.get(&pod("a")).expect("there").revision, first + 1);
+        // what this names is what everybody sees, and yet it is too late
+        let late = scope.spawn(|| store.update(&pod("a"), first + 1, String::new(), bytes));
+        drop(held);
+        assert_eq!(chained.join().expect("ran").expect("current").revision, first + 2);
+        let error = late.join().expect("ran").expect_err("too late");
+        assert!(matches!(&error, Error::Conflict(record) if record.revision == first + 2), "{error}");
+    });
+    drop(store);
+    assert_eq!(open(dir.path()).get(&pod("a")).expect("there").revision, first + 2);
+}
+
+#[test]
 fn a_create_sees_creations_and_deletions_that_are_not_durable_yet() {
     let dir = tempfile::tempdir().expect("made");
     let faults = Faults::default();

@@ -35,6 +35,11 @@ pub fn bytes(revision: u64) -> Bytes {
     Bytes::from(format!("at {revision}"))
 }
 
+/// In memory where there is such a place: for tests that open a store a thousand times, and lose no power.
+pub fn fast_dir() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("made")
+}
+
 /// Key, revision, bytes and attributes of everything in `resources`.
 pub fn contents(store: &Text, resources: &[&str]) -> Vec<(String, u64, Bytes, String)> {
     let records = resources.iter().flat_map(|r| store.list(&Prefix::resource_wide(r)).records);
