@@ -9,6 +9,7 @@ use windlass_store::{Error, Key};
 use crate::body::{check_place, decode, typed_meta};
 use crate::decode::Validation;
 use crate::hooks::Context;
+use crate::managed::{self, Writer};
 use crate::object::Object;
 use crate::request::{Query, Target};
 use crate::resources::{self, Resource};
@@ -20,17 +21,24 @@ use crate::{Shared, answer, environment};
 const GENERATE_TRIES: usize = 8;
 
 /// POST to a collection.
-pub(crate) fn create(shared: &Shared, target: &Target, query: &Query, body: &[u8]) -> Result<Response<Body>> {
+pub(crate) fn create(
+    shared: &Shared,
+    target: &Target,
+    query: &Query,
+    writer: &Writer,
+    body: &[u8],
+) -> Result<Response<Body>> {
     let (object, mut warnings) = decode(target.resource, body, Validation::parse(query, "CreateOptions")?)?;
-    let written = create_object(shared, target, object, query.dry_run()?)?;
+    let written = create_object(shared, target, Some(writer), object, query.dry_run()?)?;
     warnings.extend(written.warnings);
     Ok(answer::object(StatusCode::CREATED, written.bytes, &warnings))
 }
 
-/// Stores a new object.
+/// Stores a new object. Without a writer it says already who owns its fields.
 pub(crate) fn create_object(
     shared: &Shared,
     target: &Target,
+    writer: Option<&Writer>,
     mut object: Object,
     is_dry_run: bool,
 ) -> Result<Written> {
@@ -51,7 +59,7 @@ pub(crate) fn create_object(
         if !base.is_empty() {
             candidate.set_meta("name", environment::generated_name(&base, shared.config.entropy.next()));
         }
-        match create_named(shared, resource, candidate, is_dry_run)? {
+        match create_named(shared, resource, writer, candidate, is_dry_run)? {
             Ok(written) => return Ok(written),
             Err(existing) if base.is_empty() => return Err(Status::already_exists(resource, &existing)),
             Err(existing) => taken = existing,
@@ -64,13 +72,12 @@ pub(crate) fn create_object(
 fn create_named(
     shared: &Shared,
     resource: &'static Resource,
+    writer: Option<&Writer>,
     mut object: Object,
     is_dry_run: bool,
 ) -> Result<std::result::Result<Written, String>> {
     let now = shared.now_text();
-    for field in
-        ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "resourceVersion"]
-    {
+    for field in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"] {
         object.remove_meta(field);
     }
     object.set_meta("uid", environment::uid(shared.config.entropy.next()));
@@ -81,9 +88,13 @@ fn create_named(
         object.remove_meta("generation");
     }
     let context = Context { gates: &shared.config.gates, now: &now };
+    let absent = managed::absent(resource, &object);
     let warnings = (resource.hooks.create)(&mut object, context)?;
     if !resource.hooks.is_complete {
         check_meta(resource, &object)?;
+    }
+    if let Some(writer) = writer {
+        managed::record_create(resource, writer, &mut object, &absent, &now);
     }
     let key = Key::new(resource.plural, object.namespace(), object.name());
     let draft = object.draft(resource);

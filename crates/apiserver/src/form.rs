@@ -163,7 +163,7 @@ impl Form {
     fn partial(&self, object: &Object) -> Value {
         json!({
             "kind": "PartialObjectMetadata", "apiVersion": self.api_version,
-            "metadata": object.get("metadata").cloned().unwrap_or_else(|| json!({})),
+            "metadata": object.whole_meta(),
         })
     }
 
@@ -172,7 +172,11 @@ impl Form {
         let shown = match include {
             Include::None => Value::Null,
             Include::Metadata => self.partial(&object),
-            Include::Object => object.to_value(|_| true),
+            Include::Object => {
+                let mut whole = object.to_value(|_| true);
+                whole["metadata"] = Value::Object(object.whole_meta());
+                whole
+            }
         };
         let table::Row { cells, conditions } = table::row(resource, &object, now);
         let mut row = json!({"cells": cells, "object": shown});

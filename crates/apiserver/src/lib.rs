@@ -20,6 +20,7 @@
 
 mod accept;
 mod answer;
+mod apply;
 pub mod auth;
 mod body;
 mod create;
@@ -27,8 +28,10 @@ mod decode;
 mod delete;
 mod discovery;
 mod environment;
+mod fields;
 mod form;
 pub mod hooks;
+mod managed;
 mod object;
 mod patch;
 mod pods;
@@ -44,6 +47,7 @@ mod types;
 mod view;
 mod watch;
 mod write;
+mod yaml;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -62,6 +66,7 @@ pub use environment::{Clock, Entropy, SystemClock, SystemEntropy};
 pub use object::{Attributes, Object};
 
 use form::Form;
+use managed::Writer;
 use request::{Query, Target};
 use status::{Result, Status};
 
@@ -158,7 +163,7 @@ impl Server {
         for name in NAMESPACES {
             let target = Target::parse("/api/v1/namespaces")?;
             let body = json!({"metadata": {"name": name}}).to_string();
-            match create::create(&server.0, &target, &Query::default(), body.as_bytes()) {
+            match create::create(&server.0, &target, &Query::default(), &Writer::server(), body.as_bytes()) {
                 Err(status) if !status.is_taken() => return Err(status),
                 Ok(_) | Err(_) => {}
             }
@@ -169,6 +174,12 @@ impl Server {
     /// The HTTP service. `kube::Client::new(server.router(), "default")` talks to it without a socket.
     pub fn router(&self) -> Router {
         Router::new().fallback(serve).with_state(Arc::clone(&self.0))
+    }
+
+    /// The HTTP service for components of this process. Objects that they create do not say who owns their fields, until
+    /// somebody applies to them: nobody does that to the pods of a Job, and it would make them half as large again.
+    pub fn own_router(&self) -> Router {
+        self.router().layer(axum::Extension(managed::Own))
     }
 
     /// The store behind the server, for those who look at it without HTTP (tests, `windlass run` at its end).
@@ -241,23 +252,24 @@ fn change(
         }
         (&Method::POST, "", _) => {
             request::require_json(&head.headers)?;
-            create::create(shared, target, query, body)
+            let writer = Writer::parse(query, head, "CreateOptions", "")?;
+            create::create(shared, target, query, &writer, body)
         }
         (&Method::POST, _, "binding") if is_pod => pods::bind(shared, target, query, body),
         (&Method::POST, _, "eviction") if is_pod => pods::evict(shared, target, query, body),
         (&Method::PUT, name, "") if !name.is_empty() => {
             request::require_json(&head.headers)?;
-            write::replace(shared, target, query, body, write::Scope::Main)
+            write::replace(shared, target, query, head, body, write::Scope::Main)
         }
         (&Method::PUT, _, "status") if has_status => {
             request::require_json(&head.headers)?;
-            write::replace(shared, target, query, body, write::Scope::Status)
+            write::replace(shared, target, query, head, body, write::Scope::Status)
         }
         (&Method::PATCH, name, "") if !name.is_empty() => {
-            write::patch(shared, target, query, &head.headers, body, write::Scope::Main)
+            write::patch(shared, target, query, head, body, write::Scope::Main)
         }
         (&Method::PATCH, _, "status") if has_status => {
-            write::patch(shared, target, query, &head.headers, body, write::Scope::Status)
+            write::patch(shared, target, query, head, body, write::Scope::Status)
         }
         (&Method::DELETE, "", _) => delete::collection(shared, target, query, body),
         (&Method::DELETE, _, "") => delete::one(shared, target, query, body),

@@ -17,7 +17,13 @@ use crate::status::{Result, Status};
 
 /// The JSON of an object. Fields that we do not know stay in it.
 #[derive(Clone, Debug, Default)]
-pub struct Object(BTreeMap<String, Arc<Section>>);
+pub struct Object {
+    sections: BTreeMap<String, Arc<Section>>,
+    /// `metadata.managedFields`: as large as the rest, and looked at by few, so it is no part of `metadata` here.
+    managed: Option<Arc<Section>>,
+}
+
+const MANAGED: &str = "managedFields";
 
 /// A top-level field: its bytes while they are good, its value once somebody has looked.
 #[derive(Debug)]
@@ -31,6 +37,10 @@ impl Section {
         Arc::new(Self { raw: None, value: OnceLock::from(value) })
     }
 
+    fn stored(raw: Bytes) -> Arc<Self> {
+        Arc::new(Self { raw: Some(raw), value: OnceLock::new() })
+    }
+
     fn value(&self) -> &Value {
         self.value.get_or_init(|| {
             let raw = self.raw.as_deref().unwrap_or(b"null");
@@ -39,20 +49,42 @@ impl Section {
     }
 }
 
+/// `metadata` without what it says about managed fields, and that.
+fn split_meta(bytes: &Bytes, raw: &RawValue) -> Option<(Arc<Section>, Option<Arc<Section>>)> {
+    if !raw.get().contains("\"managedFields\"") {
+        return None;
+    }
+    let fields: BTreeMap<String, &RawValue> = serde_json::from_str(raw.get()).ok()?;
+    let managed = fields.get(MANAGED)?;
+    let managed = Section::stored(bytes.slice_ref(managed.get().as_bytes()));
+    let mut rest = Map::new();
+    for (field, raw) in fields.into_iter().filter(|(field, _)| field != MANAGED) {
+        rest.insert(field, serde_json::from_str(raw.get()).ok()?);
+    }
+    Some((Section::new(Value::Object(rest)), Some(managed)))
+}
+
 fn is_same(a: &Arc<Section>, b: &Arc<Section>) -> bool {
     Arc::ptr_eq(a, b) || a.value() == b.value()
 }
 
 impl PartialEq for Object {
     fn eq(&self, other: &Self) -> bool {
-        self.0.len() == other.0.len()
-            && self.0.iter().all(|(field, a)| other.0.get(field).is_some_and(|b| is_same(a, b)))
+        let managed = match (&self.managed, &other.managed) {
+            (Some(a), Some(b)) => is_same(a, b),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        managed && self.is_same_but_managed(other)
     }
 }
 
 impl From<Map<String, Value>> for Object {
-    fn from(map: Map<String, Value>) -> Self {
-        Self(map.into_iter().map(|(field, value)| (field, Section::new(value))).collect())
+    fn from(mut map: Map<String, Value>) -> Self {
+        let managed =
+            map.get_mut("metadata").and_then(Value::as_object_mut).and_then(|meta| meta.remove(MANAGED));
+        let sections = map.into_iter().map(|(field, value)| (field, Section::new(value))).collect();
+        Self { sections, managed: managed.map(Section::new) }
     }
 }
 
@@ -77,31 +109,72 @@ impl Object {
     pub fn from_stored(bytes: &Bytes) -> Result<Self> {
         let fields: BTreeMap<String, &RawValue> = serde_json::from_slice(bytes)
             .map_err(|error| Status::internal(&format!("decode a stored object: {error}")))?;
-        let section = |raw: &RawValue| Section {
-            raw: Some(bytes.slice_ref(raw.get().as_bytes())),
-            value: OnceLock::new(),
-        };
-        Ok(Self(fields.into_iter().map(|(field, raw)| (field, Arc::new(section(raw)))).collect()))
+        let mut object = Self::default();
+        for (field, raw) in fields {
+            let split = if field == "metadata" { split_meta(bytes, raw) } else { None };
+            let (section, managed) =
+                split.unwrap_or_else(|| (Section::stored(bytes.slice_ref(raw.get().as_bytes())), None));
+            object.sections.insert(field, section);
+            object.managed = object.managed.or(managed);
+        }
+        Ok(object)
+    }
+
+    /// `metadata.managedFields`.
+    pub fn managed(&self) -> Option<&Value> {
+        self.managed.as_ref().map(|section| section.value())
+    }
+
+    /// Whether both are the same, but for `metadata.managedFields`.
+    pub(crate) fn is_same_but_managed(&self, other: &Self) -> bool {
+        self.sections.len() == other.sections.len()
+            && self.sections.iter().all(|(field, a)| other.sections.get(field).is_some_and(|b| is_same(a, b)))
+    }
+
+    /// Sets `metadata.managedFields`.
+    pub fn set_managed(&mut self, managed: Option<Value>) {
+        self.managed = managed.map(Section::new);
+    }
+
+    /// Whether `metadata.managedFields` has not been touched since the one object was made from the other.
+    pub(crate) fn shares_managed(&self, other: &Self) -> bool {
+        match (&self.managed, &other.managed) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        }
+    }
+
+    /// Sets `metadata.managedFields` to what it is in another object.
+    pub fn copy_managed(&mut self, from: &Self) {
+        self.managed.clone_from(&from.managed);
+    }
+
+    /// `metadata` as it is shown, with what it says about managed fields.
+    pub fn whole_meta(&self) -> Map<String, Value> {
+        let mut meta = self.meta().cloned().unwrap_or_default();
+        meta.extend(self.managed().map(|managed| (MANAGED.to_owned(), managed.clone())));
+        meta
     }
 
     /// A top-level field.
     pub fn get(&self, field: &str) -> Option<&Value> {
-        self.0.get(field).map(|section| section.value())
+        self.sections.get(field).map(|section| section.value())
     }
 
     /// Sets a top-level field.
     pub fn insert(&mut self, field: &str, value: Value) {
-        self.0.insert(field.to_owned(), Section::new(value));
+        self.sections.insert(field.to_owned(), Section::new(value));
     }
 
     /// Removes a top-level field.
     pub fn remove(&mut self, field: &str) {
-        self.0.remove(field);
+        self.sections.remove(field);
     }
 
     /// A top-level field to change, made when it is not there.
     pub fn get_mut(&mut self, field: &str) -> &mut Value {
-        let section = self.0.entry(field.to_owned()).or_insert_with(|| Section::new(Value::Null));
+        let section = self.sections.entry(field.to_owned()).or_insert_with(|| Section::new(Value::Null));
         if section.raw.is_some() || Arc::get_mut(section).is_none() {
             *section = Section::new(section.value().clone());
         }
@@ -112,12 +185,12 @@ impl Object {
 
     /// The names of the top-level fields.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
+        self.sections.keys().map(String::as_str)
     }
 
     /// Whether a top-level field is the same in both. Cheap when neither has been changed since one was the other.
     pub fn is_same(&self, other: &Self, field: &str) -> bool {
-        match (self.0.get(field), other.0.get(field)) {
+        match (self.sections.get(field), other.sections.get(field)) {
             (Some(a), Some(b)) => is_same(a, b),
             (None, None) => true,
             (Some(_), None) | (None, Some(_)) => false,
@@ -126,13 +199,13 @@ impl Object {
 
     /// Reads the object as a type.
     pub fn read<T: for<'de> Deserialize<'de>>(&self) -> serde_json::Result<T> {
-        let fields = self.0.iter().map(|(field, section)| (field.as_str(), section.value()));
+        let fields = self.sections.iter().map(|(field, section)| (field.as_str(), section.value()));
         T::deserialize(MapDeserializer::new(fields))
     }
 
     /// The object, or some of its fields, as one JSON value.
     pub fn to_value(&self, select: impl Fn(&str) -> bool) -> Value {
-        let selected = self.0.iter().filter(|(field, _)| select(field));
+        let selected = self.sections.iter().filter(|(field, _)| select(field));
         selected.map(|(field, section)| (field.clone(), section.value().clone())).collect()
     }
 
@@ -177,9 +250,9 @@ impl Object {
 
     /// Sets a top-level field to what it is in another object, or removes it.
     pub fn copy_section(&mut self, from: &Self, field: &str) {
-        match from.0.get(field) {
-            Some(section) => self.0.insert(field.to_owned(), Arc::clone(section)),
-            None => self.0.remove(field),
+        match from.sections.get(field) {
+            Some(section) => self.sections.insert(field.to_owned(), Arc::clone(section)),
+            None => self.sections.remove(field),
         };
     }
 
@@ -262,8 +335,8 @@ impl Object {
     }
 
     /// Whether a field has not been touched since the one object was made from the other.
-    fn is_shared(&self, other: &Self, field: &str) -> bool {
-        match (self.0.get(field), other.0.get(field)) {
+    pub(crate) fn is_shared(&self, other: &Self, field: &str) -> bool {
+        match (self.sections.get(field), other.sections.get(field)) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
             _ => false,
         }
@@ -278,8 +351,17 @@ impl Object {
         {
             write_field(&mut tail, field, value);
         }
+        if let Some(managed) = &self.managed {
+            match &managed.raw {
+                Some(raw) => {
+                    write_name(&mut tail, MANAGED);
+                    tail.extend_from_slice(raw);
+                }
+                None => write_field(&mut tail, MANAGED, managed.value()),
+            }
+        }
         tail.push(b'}');
-        for (field, section) in &self.0 {
+        for (field, section) in &self.sections {
             match &section.raw {
                 _ if matches!(field.as_str(), "apiVersion" | "kind" | "metadata") => {}
                 Some(raw) => {

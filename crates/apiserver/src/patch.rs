@@ -40,7 +40,7 @@ impl Patch {
             }
             MERGE_PATCH => Ok(Self::Merge(decode_map(body)?)),
             STRATEGIC_PATCH => Ok(Self::Strategic(decode_map(body)?)),
-            _ => Err(Status::unsupported_media_type(&[JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH])),
+            _ => Err(Status::unsupported_patch()),
         }
     }
 
@@ -56,11 +56,29 @@ impl Patch {
         }
     }
 
+    /// Whether the patch is about `metadata.managedFields`, which few are.
+    fn touches_managed(&self) -> bool {
+        match self {
+            Self::Json(patch) => patch.0.iter().any(|operation| {
+                let mut tokens = operation.path().tokens();
+                let mut is = |name: &str| tokens.next().is_none_or(|token| token.decoded() == name);
+                is("metadata") && is("managedFields")
+            }),
+            Self::Merge(patch) | Self::Strategic(patch) => {
+                patch.get("metadata").is_some_and(|meta| meta.get("managedFields").is_some())
+            }
+        }
+    }
+
     /// The object after the patch. Fields that the patch is not about are not even decoded.
     pub(crate) fn apply(&self, resource: &Resource, old: &Object) -> Result<Object> {
         // The type is that of the path, whatever the patch says.
         let is_type = |field: &str| matches!(field, "apiVersion" | "kind");
         let mut value = old.to_value(|field| self.touches(field));
+        let touches_managed = self.touches_managed();
+        if touches_managed && let Some(meta) = value.get_mut("metadata") {
+            *meta = Value::Object(old.whole_meta());
+        }
         match self {
             Self::Json(patch) => {
                 json_patch::patch_unsafe(&mut value, &patch.0).map_err(|_| Status::patch_failed())?;
@@ -72,8 +90,11 @@ impl Patch {
             }
         }
         object::strip_nulls(&mut value);
-        let Value::Object(map) = value else { return Err(Status::patch_failed()) };
+        let Value::Object(mut map) = value else { return Err(Status::patch_failed()) };
         let mut new = old.clone();
+        if touches_managed && let Some(Value::Object(meta)) = map.get_mut("metadata") {
+            new.set_managed(meta.remove("managedFields"));
+        }
         for field in old.fields().filter(|field| self.touches(field) && !is_type(field)) {
             if !map.contains_key(field) {
                 new.remove(field);

@@ -47,7 +47,7 @@ pub(crate) fn bind(shared: &Shared, target: &Target, query: &Query, body: &[u8])
     }
     check_binding(&binding)?;
     let now = shared.now_text();
-    write::update(shared, target, Scope::Server, query.dry_run()?, |old| {
+    write::update(shared, target, Scope::Server, None, query.dry_run()?, |old| {
         if !binding.metadata.uid.is_empty() && binding.metadata.uid != old.uid() {
             let (asked, found) = (binding.metadata.uid.as_str(), old.uid());
             return Err(Status::another_uid(target.resource, &target.namespace, &target.name, asked, found));
@@ -149,7 +149,7 @@ pub(crate) fn evict(shared: &Shared, target: &Target, query: &Query, body: &[u8]
     let mut options = Options::parse(query, options.as_bytes())?;
     if shared.config.gates.pod_disruption_conditions && !options.is_dry_run() {
         let now = shared.now_text();
-        let written = write::update(shared, target, Scope::Server, false, |old| {
+        let written = write::update(shared, target, Scope::Server, None, false, |old| {
             options.check_preconditions(target.resource, old)?;
             Ok(disrupted(old, &now))
         })?;

@@ -246,6 +246,46 @@ impl Status {
             .with_details(json!({"retryAfterSeconds": 1, "causes": causes}))
     }
 
+    /// Fields that somebody applies are owned by others.
+    pub fn apply_conflict(conflicts: &[Conflict]) -> Self {
+        let message = match conflicts {
+            [one] => format!("Apply failed with 1 conflict: conflict with {}: {}", one.manager, one.field),
+            many => {
+                let mut lines: Vec<String> = Vec::new();
+                let mut last = "";
+                for conflict in many {
+                    if conflict.manager != last {
+                        lines.push(format!("conflicts with {}:", conflict.manager));
+                        last = &conflict.manager;
+                    }
+                    lines.push(format!("- {}", conflict.field));
+                }
+                format!("Apply failed with {} conflicts: {}", many.len(), lines.join("\n"))
+            }
+        };
+        let causes: Vec<Value> = conflicts
+            .iter()
+            .map(|conflict| {
+                let message = format!("conflict with {}", conflict.manager);
+                json!({"reason": "FieldManagerConflict", "message": message, "field": conflict.field})
+            })
+            .collect();
+        Self::new(StatusCode::CONFLICT, "Conflict", message).with_details(json!({"causes": causes}))
+    }
+
+    /// A UID is named of an object that is not there.
+    pub fn no_object_of_uid(resource: &Resource, name: &str, uid: &str) -> Self {
+        let why = format!(
+            "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        );
+        Self::conflict(resource.group, resource.plural, name, &why)
+    }
+
+    /// upstream: an error that nobody gave a reason.
+    pub fn unexplained(message: &str) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
+    }
+
     /// The verb is not offered here.
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
@@ -259,6 +299,12 @@ impl Status {
             accepted.join(", ")
         );
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
+    }
+
+    /// The patch is of a type that is not read here.
+    pub fn unsupported_patch() -> Self {
+        let message = "415: Unsupported Media Type";
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message).with_details(json!({}))
     }
 
     /// None of the forms that the client accepts can be had.
@@ -388,6 +434,15 @@ impl Status {
 /// `jobs.batch`, or `pods`.
 fn qualified(group: &str, resource: &str) -> String {
     if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
+}
+
+/// A field that somebody else owns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// Who, in upstream's words.
+    pub manager: String,
+    /// Its path.
+    pub field: String,
 }
 
 struct Cause {

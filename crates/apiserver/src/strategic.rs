@@ -21,14 +21,14 @@ const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 type Result<T> = std::result::Result<T, String>;
 
 /// Applies `patch` to `value`, both JSON objects.
-pub(crate) fn apply(value: &mut Value, patch: &Value, schema: &Schema) -> Result<()> {
+pub(crate) fn apply(value: &mut Value, patch: &Value, schema: Schema) -> Result<()> {
     match (value, patch) {
         (Value::Object(original), Value::Object(patch)) => merge_map(original, patch, schema),
         _ => Err("error decoding patch: not a JSON object".to_owned()),
     }
 }
 
-fn merge_map(original: &mut Map<String, Value>, patch: &Map<String, Value>, schema: &Schema) -> Result<()> {
+fn merge_map(original: &mut Map<String, Value>, patch: &Map<String, Value>, schema: Schema) -> Result<()> {
     match patch.get(PATCH).map(|directive| directive.as_str().unwrap_or_default()) {
         None | Some("merge") => {}
         Some("replace") => {
@@ -65,7 +65,7 @@ fn merge_field(
     field: &str,
     value: &Value,
     wanted: Option<&Value>,
-    schema: &Schema,
+    schema: Schema,
 ) -> Result<()> {
     let list = schema.list(field);
     let merged = match (original.get_mut(field), value) {
@@ -115,7 +115,7 @@ fn merge_keyed(
     patch: &[Value],
     wanted: Option<&Value>,
     key: &str,
-    item_schema: &Schema,
+    item_schema: Schema,
 ) -> Result<Vec<Value>> {
     let directive = |item: &Value| item.get(PATCH).and_then(Value::as_str).map(str::to_owned);
     if patch.iter().any(|item| directive(item).as_deref() == Some("replace")) {
@@ -155,7 +155,7 @@ fn merge_keyed(
 }
 
 /// `$setElementOrder/f` without `f`: the items stay what they are.
-fn order_only(original: &mut Map<String, Value>, field: &str, wanted: &Value, schema: &Schema) -> Result<()> {
+fn order_only(original: &mut Map<String, Value>, field: &str, wanted: &Value, schema: Schema) -> Result<()> {
     let Some(Value::Array(items)) = original.get_mut(field) else { return Ok(()) };
     let Value::Array(wanted) = wanted else {
         return Err(format!("{ORDER}{field} is not a list"));

@@ -4,7 +4,8 @@ use std::cell::RefCell;
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::{HeaderMap, Response, StatusCode};
+use http::request::Parts;
+use http::{Response, StatusCode};
 use serde_json::Value;
 use windlass_api::field;
 use windlass_api::validation::meta as meta_rules;
@@ -14,12 +15,13 @@ use crate::body::{check_name, check_place, decode, typed_meta};
 use crate::create::create_object;
 use crate::decode::Validation;
 use crate::hooks::{Context, Warnings};
+use crate::managed::{self, Writer};
 use crate::object::{Attributes, Object};
 use crate::patch::Patch;
-use crate::request::{Query, Target};
+use crate::request::{Query, Target, media_type};
 use crate::resources::Resource;
 use crate::status::{Result, Status};
-use crate::{Shared, answer};
+use crate::{Shared, answer, apply};
 
 /// How often a write that names no version starts over because another one came first. Each time somebody made
 /// progress; the bound only keeps a request from going on for ever.
@@ -36,6 +38,16 @@ pub(crate) enum Scope {
     Server,
 }
 
+impl Scope {
+    /// The subresource that is written.
+    pub(crate) fn subresource(self) -> &'static str {
+        match self {
+            Self::Main | Self::Server => "",
+            Self::Status => "status",
+        }
+    }
+}
+
 /// What came of a write.
 pub(crate) struct Written {
     pub(crate) bytes: Bytes,
@@ -49,9 +61,11 @@ pub(crate) fn replace(
     shared: &Shared,
     target: &Target,
     query: &Query,
+    head: &Parts,
     body: &[u8],
     scope: Scope,
 ) -> Result<Response<Body>> {
+    let writer = Writer::parse(query, head, "UpdateOptions", scope.subresource())?;
     let (mut object, mut warnings) =
         decode(target.resource, body, Validation::parse(query, "UpdateOptions")?)?;
     check_place(&mut object, target)?;
@@ -60,11 +74,11 @@ pub(crate) fn replace(
     }
     check_name(&object, target)?;
     let is_dry_run = query.dry_run()?;
-    let updated = update(shared, target, scope, is_dry_run, |_| Ok(object.clone()));
+    let updated = update(shared, target, scope, Some(&writer), is_dry_run, |_| Ok(object.clone()));
     match updated {
         Err(status) if status.is_not_found() && target.resource.create_on_update && scope == Scope::Main => {
             object.meta_mut().remove("resourceVersion");
-            let written = create_object(shared, target, object, is_dry_run)?;
+            let written = create_object(shared, target, Some(&writer), object, is_dry_run)?;
             warnings.extend(written.warnings);
             Ok(answer::object(StatusCode::CREATED, written.bytes, &warnings))
         }
@@ -81,19 +95,29 @@ pub(crate) fn patch(
     shared: &Shared,
     target: &Target,
     query: &Query,
-    headers: &HeaderMap,
+    head: &Parts,
     body: &[u8],
     scope: Scope,
 ) -> Result<Response<Body>> {
+    if media_type(&head.headers) == apply::MEDIA_TYPE {
+        return apply::apply(shared, target, query, head, body, scope);
+    }
+    let patch = Patch::parse(&head.headers, body)?;
+    if query.flag("force").is_some() {
+        let path = field::Path::new("force");
+        let error = field::Error::forbidden(&path, "may not be specified for non-apply patch");
+        return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", &[error]));
+    }
+    let writer = Writer::parse(query, head, "PatchOptions", scope.subresource())?;
     let validation = Validation::parse(query, "PatchOptions")?;
-    let patch = Patch::parse(headers, body)?;
     // Of the last try: an earlier one that was overtaken by another write does not count.
     let texts = RefCell::new(Warnings::new());
-    let written = update(shared, target, scope, query.dry_run()?, |old| {
+    let written = update(shared, target, scope, Some(&writer), query.dry_run()?, |old| {
         let mut new = patch.apply(target.resource, old)?;
         texts.replace(patch.check_fields(target.resource, body, &new, old, validation)?);
         check_place(&mut new, target)?;
         check_name(&new, target)?;
+        apply::check_uid(target.resource, &new, old)?;
         Ok(new)
     })?;
     let mut warnings = texts.into_inner();
@@ -107,28 +131,38 @@ pub(crate) fn update(
     shared: &Shared,
     target: &Target,
     scope: Scope,
+    writer: Option<&Writer>,
     is_dry_run: bool,
     change: impl Fn(&Object) -> Result<Object>,
 ) -> Result<Written> {
     let key = target.key();
+    let how = How { scope, writer, is_dry_run };
     for _ in 0..CONFLICT_TRIES {
         let record =
             shared.store.get(&key).ok_or_else(|| Status::not_found(target.resource, &target.name))?;
         let old = Object::from_stored(&record.bytes)?;
         let new = change(&old)?;
-        if let Some(written) = try_update(shared, target, scope, is_dry_run, &record, &old, new)? {
+        if let Some(written) = try_update(shared, target, how, &record, &old, new)? {
             return Ok(written);
         }
     }
     Err(Status::modified(target.resource, &target.name))
 }
 
+/// How an object is changed.
+#[derive(Clone, Copy)]
+struct How<'a> {
+    scope: Scope,
+    /// Nobody when the new state says already who owns its fields.
+    writer: Option<&'a Writer>,
+    is_dry_run: bool,
+}
+
 /// `None` when another write came first.
 fn try_update(
     shared: &Shared,
     target: &Target,
-    scope: Scope,
-    is_dry_run: bool,
+    How { scope, writer, is_dry_run }: How<'_>,
     record: &Record<Attributes>,
     old: &Object,
     mut new: Object,
@@ -142,6 +176,10 @@ fn try_update(
         Scope::Status => prepare_status(resource, &mut new, old, context)?,
         Scope::Server => Warnings::new(),
     };
+    match writer {
+        Some(writer) => managed::record_update(resource, writer, &mut new, old, &now),
+        None => managed::keep_times(&mut new, old),
+    }
     if new == *old {
         let (bytes, revision) = (record.bytes.clone(), record.revision);
         return Ok(Some(Written { bytes, revision, warnings }));
@@ -183,7 +221,7 @@ fn check_versions(target: &Target, scope: Scope, old: &Object, new: &mut Object)
         }
         _ => {}
     }
-    for field in ["resourceVersion", "uid", "creationTimestamp", "managedFields", "selfLink"] {
+    for field in ["resourceVersion", "uid", "creationTimestamp", "selfLink"] {
         new.copy_meta(old, field);
     }
     if scope != Scope::Server {

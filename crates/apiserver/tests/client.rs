@@ -174,3 +174,38 @@ async fn the_library_reads_metadata_alone() {
     let [WatchEvent::Added(event), WatchEvent::Bookmark(_)] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!(event.metadata.name.as_deref(), Some("a"));
 }
+
+#[tokio::test]
+async fn the_library_applies_and_learns_of_conflicts() {
+    let cluster = cluster();
+    let pods: Api<Pod> = Api::default_namespaced(cluster.client());
+    let config = |label: &str| {
+        let mut config = pod("a");
+        config["metadata"]["labels"] = json!({"l": label});
+        config
+    };
+    let made = pods.patch("a", &PatchParams::apply("m1"), &Patch::Apply(config("1"))).await.expect("created");
+    let again =
+        pods.patch("a", &PatchParams::apply("m1"), &Patch::Apply(config("1"))).await.expect("the same");
+    assert_eq!(again.metadata.resource_version, made.metadata.resource_version);
+    let refused = pods.patch("a", &PatchParams::apply("m2"), &Patch::Apply(config("2"))).await;
+    let Err(kube::Error::Api(status)) = refused else { panic!("{refused:?}") };
+    assert!(status.is_conflict());
+    assert_eq!(status.message, "Apply failed with 1 conflict: conflict with \"m1\": .metadata.labels.l");
+    let forced =
+        pods.patch("a", &PatchParams::apply("m2").force(), &Patch::Apply(config("2"))).await.expect("forced");
+    let managers: Vec<_> = forced
+        .metadata
+        .managed_fields
+        .expect("managers")
+        .into_iter()
+        .filter_map(|entry| entry.manager)
+        .collect();
+    assert_eq!(managers, ["m1", "m2"]);
+    let status = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "status": {"phase": "Running"},
+    });
+    let running =
+        pods.patch_status("a", &PatchParams::apply("m3"), &Patch::Apply(status)).await.expect("applied");
+    assert_eq!(running.status.and_then(|status| status.phase).as_deref(), Some("Running"));
+}

@@ -130,6 +130,11 @@ async fn the_text_of_a_secret_becomes_its_data() {
         "metadata": {
             "name": "s", "namespace": "default", "resourceVersion": "6",
             "uid": "00000000-0000-4000-8000-000000000004", "creationTimestamp": "2026-01-02T03:04:05Z",
+            "managedFields": [{
+                "manager": "unknown", "operation": "Update", "apiVersion": "v1", "time": "2026-01-02T03:04:05Z",
+                "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:data": {".": {}, "f:a": {}, "f:b": {}, "f:c": {}}, "f:type": {}},
+            }],
         },
         "data": {"a": "bmV3", "b": "Yg==", "c": "w7w="},
     });

@@ -110,6 +110,8 @@ async fn metadata_alone_is_shown_to_those_who_ask() {
     let bytes = response.into_body().collect().await.expect("a body").to_bytes();
     let mut want = want.clone();
     want["metadata"]["labels"] = json!({"a": "b"});
+    want["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"] =
+        json!({"f:labels": {".": {}, "f:a": {}}});
     want["metadata"]["resourceVersion"] = json!("7");
     assert_eq!(serde_json::from_slice::<Value>(&bytes).expect("JSON"), want);
 }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::policy::GROUP;
 use crate::Shared;
 use crate::create;
+use crate::managed::Writer;
 use crate::request::{Query, Target};
 use crate::status::{Result, Status};
 
@@ -15,7 +16,13 @@ const WRITE: [&str; 5] = ["create", "delete", "deletecollection", "patch", "upda
 pub(crate) fn install(shared: &Shared) -> Result<()> {
     for (plural, body) in roles().into_iter().chain(bindings()) {
         let target = Target::parse(&format!("/apis/{GROUP}/v1/{plural}"))?;
-        match create::create(shared, &target, &Query::default(), body.to_string().as_bytes()) {
+        match create::create(
+            shared,
+            &target,
+            &Query::default(),
+            &Writer::server(),
+            body.to_string().as_bytes(),
+        ) {
             Ok(_) => {}
             Err(status) if status.is_taken() => {}
             Err(status) => return Err(Status::internal(&status.to_json()["message"].to_string())),

@@ -19,9 +19,9 @@ use super::lanes::{Lanes, Limits, Place};
 use super::reviews::Review;
 use super::tokens::Tokens;
 use super::{defaults, escalation, policy};
-use crate::request::{BODY_BYTES_MAX, read_body, require_json};
+use crate::request::{BODY_BYTES_MAX, media_type, read_body, require_json};
 use crate::status::{Result, Status};
-use crate::{Server, Shared, resources};
+use crate::{Server, Shared, apply, resources};
 
 /// upstream: what a request may take, unless it is a watch.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(60);
@@ -98,7 +98,7 @@ impl Guard {
         if !verdict.is_allowed {
             return Err(refusal(&who, &action, &verdict.reason));
         }
-        if let Some(create) = self.hidden_create(&action) {
+        if let Some(create) = self.hidden_create(&action, &head.headers) {
             let verdict = policy::judge(&self.shared.store, &who, &create);
             if !verdict.is_allowed {
                 return Err(refusal(&who, &create, &verdict.reason));
@@ -133,17 +133,19 @@ impl Guard {
         self.tokens.find(token).map(Some).ok_or_else(Status::unauthorized)
     }
 
-    /// The create that an update of an object that is not there comes to, for the kinds that allow it.
-    fn hidden_create(&self, action: &Action) -> Option<Action> {
+    /// The create that an update of an object that is not there comes to, for the kinds that allow it, and an apply.
+    fn hidden_create(&self, action: &Action, headers: &HeaderMap) -> Option<Action> {
         let Object::Resource(target) = &action.to else {
             return None;
         };
         let row = resources::all().iter().find(|r| r.group == target.group && r.plural == target.resource)?;
         let key = Key::new(row.plural, &target.namespace, &target.name);
-        let creates = action.verb == "update"
-            && row.create_on_update
-            && target.subresource.is_empty()
-            && self.shared.store.get(&key).is_none();
+        let may_create = match action.verb.as_str() {
+            "update" => row.create_on_update,
+            "patch" => media_type(headers) == apply::MEDIA_TYPE,
+            _ => false,
+        };
+        let creates = may_create && target.subresource.is_empty() && self.shared.store.get(&key).is_none();
         creates.then(|| Action { verb: "create".to_owned(), to: action.to.clone() })
     }
 

@@ -79,6 +79,10 @@ impl Cluster {
         self.server.router().oneshot(request).await.expect("infallible")
     }
 
+    pub async fn answer(&self, request: Request<Body>) -> Answer {
+        answer(self.server.router().oneshot(request).await.expect("infallible")).await
+    }
+
     pub async fn send(&self, method: Method, path: &str, content_type: &str, body: String) -> Answer {
         answer(self.raw(method, path, content_type, body).await).await
     }

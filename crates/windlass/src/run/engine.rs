@@ -39,7 +39,7 @@ impl Engine {
     /// An API server with nothing in it, and nobody who acts on what comes.
     pub fn new(gates: Gates) -> Self {
         let server = Server::new(windlass_apiserver::Config { gates, ..Default::default() });
-        let client = kube::Client::new(server.router(), "default");
+        let client = kube::Client::new(server.own_router(), "default");
         Self { client, parts: None }
     }
 

@@ -199,7 +199,7 @@ async fn run(options: &Options) -> Result<(), Error> {
         nodes: (1..=options.nodes).map(|number| node(number, &data_dir)).collect(),
         runs_any_image_on_host: options.runs_any_image_on_host,
     };
-    let client = kube::Client::new(server.router(), "default");
+    let client = kube::Client::new(server.own_router(), "default");
     let parts = Parts::start(&client, setup).await.map_err(|error| start(&error))?;
     kubeconfig::write(&path, address, &pki).map_err(kubeconfig_error)?;
     greet(address, &path);
