@@ -3,6 +3,8 @@
 //! | module | what it drives |
 //! |---|---|
 //! | [`job`] | `windlass_job::decide`: Jobs and their pods |
+//! | [`owner_gc`] | what no owner keeps is deleted |
+//! | [`ttl`] | finished Jobs are deleted when their time is up |
 //!
 //! What they share: the watches (`watch`), the work queue (`queue`), who may write when (`turns`, `calls`), events for
 //! people ([`events`]), figures for machines ([`metrics`]), and the objects as they come over the wire (`wire`).
@@ -11,7 +13,9 @@ mod calls;
 pub mod events;
 pub mod job;
 pub mod metrics;
+pub mod owner_gc;
 mod queue;
+pub mod ttl;
 mod turns;
 mod watch;
 mod wire;

@@ -1,14 +1,17 @@
-//! Everybody who acts on the objects of an API server: Job controller, scheduler and node agents.
+//! Everybody who acts on the objects of an API server: controllers, scheduler and node agents.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future;
+use jiff::Timestamp;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use windlass_api::Gates;
 use windlass_controllers::job::{self, JobController, Observer};
+use windlass_controllers::owner_gc::OwnerCollector;
+use windlass_controllers::{Clock, ttl};
 use windlass_job::Settings;
 use windlass_node::{Agent, Capacity};
 use windlass_scheduler::Scheduler;
@@ -25,6 +28,8 @@ pub struct Setup {
     pub nodes: Vec<Node>,
     /// Run the command of any image on this machine.
     pub runs_any_image_on_host: bool,
+    /// Delete what nobody owns any more, and Jobs whose time is up.
+    pub collects_garbage: bool,
 }
 
 /// A node of this machine.
@@ -57,6 +62,11 @@ impl Parts {
         };
         tasks.spawn(JobController::new(client.clone(), config).run(cancel.clone()));
         tasks.spawn(Scheduler::new(client.clone()).run(cancel.clone()));
+        if setup.collects_garbage {
+            let clock: Clock = Arc::new(Timestamp::now);
+            tasks.spawn(collect_garbage(client.clone(), Arc::clone(&clock), cancel.clone()));
+            tasks.spawn(ttl::run(client.clone(), clock, cancel.clone()));
+        }
         let mut agents = Vec::new();
         for node in setup.nodes {
             let mut config = windlass_node::Config::new(client.clone(), node.name, node.directory);
@@ -73,5 +83,11 @@ impl Parts {
         self.cancel.cancel();
         future::join_all(self.agents.into_iter().map(|agent| agent.shutdown(grace_max))).await;
         while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+async fn collect_garbage(client: kube::Client, clock: Clock, cancel: CancellationToken) {
+    if let Err(error) = OwnerCollector::run(client, clock, cancel).await {
+        tracing::error!(%error, "dependents of deleted objects are not collected");
     }
 }

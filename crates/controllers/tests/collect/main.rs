@@ -1,0 +1,119 @@
+//! Owners and their dependents on a real API server: what is deleted, what is released, what is kept.
+
+mod world;
+
+use kube::ResourceExt;
+use kube::api::PropagationPolicy::{Background, Foreground, Orphan};
+use serde_json::json;
+use world::{World, owner};
+
+#[tokio::test]
+async fn dependents_of_an_owner_deleted_in_the_background_are_deleted() {
+    let world = World::start();
+    let job = world.create_job("job", json!({})).await;
+    world.create_pod("pod", json!({"ownerReferences": [owner(&job, true)]})).await;
+    world.create_pod("other", json!({})).await;
+    world.delete_job("job", Background).await;
+    world.until_pods(&["other"]).await;
+}
+
+#[tokio::test]
+async fn dependents_of_an_owner_deleted_with_orphan_are_released() {
+    let world = World::start();
+    let job = world.create_job("job", json!({})).await;
+    world.create_pod("pod", json!({"ownerReferences": [owner(&job, true)]})).await;
+    world.delete_job("job", Orphan).await;
+    world.until_no_job("job").await;
+    assert_eq!(world.pod("pod").await.owner_references(), []);
+}
+
+#[tokio::test]
+async fn an_owner_deleted_in_the_foreground_goes_after_the_last_dependent_that_blocks_it() {
+    let world = World::start();
+    let job = world.create_job("job", json!({})).await;
+    let held = json!({"ownerReferences": [owner(&job, true)], "finalizers": ["example.com/held"]});
+    world.create_pod("held", held).await;
+    world.create_pod("free", json!({"ownerReferences": [owner(&job, true)]})).await;
+    world.delete_job("job", Foreground).await;
+    world.until_pods(&["held"]).await;
+    world.until_pod_is_deleting("held").await;
+    assert!(world.job("job").await.is_some_and(|job| job.metadata.deletion_timestamp.is_some()));
+    world.release_pod("held").await;
+    world.until_no_job("job").await;
+    world.until_pods(&[]).await;
+}
+
+#[tokio::test]
+async fn a_dependent_that_does_not_block_is_not_waited_for_but_deleted_too() {
+    let world = World::start();
+    let job = world.create_job("job", json!({})).await;
+    let held = json!({"ownerReferences": [owner(&job, false)], "finalizers": ["example.com/held"]});
+    world.create_pod("held", held).await;
+    world.delete_job("job", Foreground).await;
+    world.until_no_job("job").await;
+    world.until_pod_is_deleting("held").await;
+}
+
+#[tokio::test]
+async fn an_object_is_kept_by_one_of_two_owners_and_loses_the_reference_to_the_other() {
+    let world = World::start();
+    let (first, second) =
+        (world.create_job("first", json!({})).await, world.create_job("second", json!({})).await);
+    let owners = json!([owner(&first, false), owner(&second, false)]);
+    world.create_pod("pod", json!({"ownerReferences": owners})).await;
+    world.delete_job("first", Background).await;
+    world.until_owners("pod", &["second"]).await;
+    world.delete_job("second", Background).await;
+    world.until_pods(&[]).await;
+}
+
+#[tokio::test]
+async fn an_object_whose_owner_never_was_is_deleted() {
+    let world = World::start();
+    let mut nobody = owner(&world.create_job("job", json!({})).await, false);
+    nobody["uid"] = json!("00000000-0000-4000-8000-000000000000");
+    world.create_pod("pod", json!({"ownerReferences": [nobody]})).await;
+    world.until_pods(&[]).await;
+    assert!(world.job("job").await.is_some(), "another object of the owner's name is left alone");
+}
+
+#[tokio::test]
+async fn what_was_there_before_the_collector_is_collected_too() {
+    let world = World::new();
+    let job = world.create_job("job", json!({})).await;
+    world.create_pod("pod", json!({"ownerReferences": [owner(&job, true)]})).await;
+    world.delete_job("job", Background).await;
+    assert_eq!(world.pods().await, ["pod"]);
+    world.collect();
+    world.until_pods(&[]).await;
+}
+
+#[tokio::test]
+async fn an_owner_in_another_namespace_is_no_owner_and_that_is_said() {
+    let world = World::start();
+    world.create_namespace("elsewhere").await;
+    let job = world.create_job_in("elsewhere", "job", json!({})).await;
+    world.create_pod("pod", json!({"ownerReferences": [owner(&job, false)]})).await;
+    world.until_pods(&[]).await;
+    let uid = job.metadata.uid.unwrap_or_default();
+    let said = format!(
+        "ownerRef [batch/v1/Job, namespace: default, name: job, uid: {uid}] does not exist in namespace \"default\""
+    );
+    world.until_event("OwnerRefInvalidNamespace", &said).await;
+}
+
+#[tokio::test]
+async fn a_finished_job_is_deleted_with_its_pods_when_its_time_is_up() {
+    let world = World::start();
+    let job = world.create_job("job", json!({"ttlSecondsAfterFinished": 100})).await;
+    world.create_pod("pod", json!({"ownerReferences": [owner(&job, true)]})).await;
+    world.create_job("forever", json!({})).await;
+    world.finish_job("job").await;
+    world.finish_job("forever").await;
+    world.until_ttl_was_looked_at().await;
+    assert!(world.job("job").await.is_some(), "its time is not up");
+    world.shorten_ttl("job", 0).await;
+    world.until_no_job("job").await;
+    world.until_pods(&[]).await;
+    assert!(world.job("forever").await.is_some());
+}

@@ -1,0 +1,217 @@
+//! A server with the collectors on it.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Event, Namespace, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use windlass_apiserver::Server;
+use windlass_controllers::owner_gc::OwnerCollector;
+use windlass_controllers::{Clock, ttl};
+
+/// No test waits longer for anything.
+const PATIENCE: Duration = Duration::from_secs(60);
+const NAMESPACE: &str = "default";
+
+pub struct World {
+    client: Client,
+    cancel: CancellationToken,
+    looks: Arc<AtomicUsize>,
+    _stop: DropGuard,
+}
+
+/// A reference to a Job as owner.
+pub fn owner(job: &Job, blocks: bool) -> Value {
+    let (name, uid) = (&job.metadata.name, &job.metadata.uid);
+    json!({"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "blockOwnerDeletion": blocks})
+}
+
+impl World {
+    pub fn new() -> Self {
+        let server = Server::new(windlass_apiserver::Config::default());
+        let cancel = CancellationToken::new();
+        let client = Client::new(server.router(), NAMESPACE);
+        let _stop = cancel.clone().drop_guard();
+        Self { client, cancel, looks: Arc::default(), _stop }
+    }
+
+    pub fn start() -> Self {
+        let world = Self::new();
+        world.collect();
+        world
+    }
+
+    /// Starts the collectors.
+    pub fn collect(&self) {
+        let looks = Arc::clone(&self.looks);
+        let clock: Clock = Arc::new(move || {
+            looks.fetch_add(1, Ordering::SeqCst);
+            Timestamp::now()
+        });
+        let (client, cancel) = (self.client.clone(), self.cancel.clone());
+        tokio::spawn(async move {
+            OwnerCollector::run(client, Arc::new(Timestamp::now), cancel)
+                .await
+                .expect("the server has a discovery");
+        });
+        tokio::spawn(ttl::run(self.client.clone(), clock, self.cancel.clone()));
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    pub async fn create_namespace(&self, name: &str) {
+        let namespace = json!({"metadata": {"name": name}});
+        create(Api::<Namespace>::all(self.client.clone()), namespace).await;
+    }
+
+    pub async fn create_job(&self, name: &str, spec: Value) -> Job {
+        self.create_job_in(NAMESPACE, name, spec).await
+    }
+
+    pub async fn create_job_in(&self, namespace: &str, name: &str, mut spec: Value) -> Job {
+        let container = json!({"name": "main", "image": "host", "command": ["true"]});
+        spec["template"] = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});
+        let job = json!({"metadata": {"name": name}, "spec": spec});
+        create(Api::namespaced(self.client.clone(), namespace), job).await
+    }
+
+    pub async fn create_pod(&self, name: &str, mut meta: Value) {
+        meta["name"] = json!(name);
+        let spec = json!({"containers": [{"name": "main", "image": "host", "command": ["true"]}]});
+        create(self.api::<Pod>(), json!({"metadata": meta, "spec": spec})).await;
+    }
+
+    pub async fn delete_job(&self, name: &str, policy: PropagationPolicy) {
+        let params = DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() };
+        self.api::<Job>().delete(name, &params).await.expect("the job is deleted");
+    }
+
+    pub async fn job(&self, name: &str) -> Option<Job> {
+        self.api::<Job>().get_opt(name).await.expect("jobs can be read")
+    }
+
+    pub async fn pod(&self, name: &str) -> Pod {
+        self.api::<Pod>().get(name).await.expect("the pod is there")
+    }
+
+    pub async fn pods(&self) -> Vec<String> {
+        let pods = self.api::<Pod>().list(&ListParams::default()).await.expect("pods can be listed");
+        pods.items.iter().map(ResourceExt::name_any).collect()
+    }
+
+    /// Takes the pod's last finalizer.
+    pub async fn release_pod(&self, name: &str) {
+        let patch = json!({"metadata": {"finalizers": null}});
+        let patched = self.api::<Pod>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        patched.expect("the pod is released");
+    }
+
+    pub async fn finish_job(&self, name: &str) {
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let condition = |type_| json!({"type": type_, "status": "True", "lastTransitionTime": now});
+        let conditions = [condition("SuccessCriteriaMet"), condition("Complete")];
+        let started = json!({"status": {"startTime": now}});
+        let ended = json!({"status": {"completionTime": now, "conditions": conditions, "succeeded": 1}});
+        for patch in [started, ended] {
+            let patched =
+                self.api::<Job>().patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+            patched.expect("the job's status can be written");
+        }
+    }
+
+    pub async fn shorten_ttl(&self, name: &str, seconds: i32) {
+        let patch = json!({"spec": {"ttlSecondsAfterFinished": seconds}});
+        let patched = self.api::<Job>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        patched.expect("the job's TTL can be written");
+    }
+
+    /// The TTL controller has compared a Job's time with its clock.
+    pub async fn until_ttl_was_looked_at(&self) {
+        self.until::<Job>("a look at the clock", |_| self.looks.load(Ordering::SeqCst) > 0).await;
+    }
+
+    pub async fn until_no_job(&self, name: &str) {
+        self.until::<Job>("the end of the job", |jobs| !jobs.iter().any(|job| job.name_any() == name)).await;
+    }
+
+    pub async fn until_pods(&self, names: &[&str]) {
+        let is_it =
+            |pods: &[Pod]| pods.iter().map(ResourceExt::name_any).eq(names.iter().map(|one| one.to_string()));
+        self.until::<Pod>(&format!("the pods {names:?}"), is_it).await;
+    }
+
+    pub async fn until_pod_is_deleting(&self, name: &str) {
+        let is_it = |pods: &[Pod]| {
+            pods.iter().any(|pod| pod.name_any() == name && pod.metadata.deletion_timestamp.is_some())
+        };
+        self.until::<Pod>("the pod's deletion", is_it).await;
+    }
+
+    pub async fn until_owners(&self, name: &str, owners: &[&str]) {
+        let is_it = |pods: &[Pod]| {
+            let pod = pods.iter().find(|pod| pod.name_any() == name);
+            pod.is_some_and(|pod| {
+                pod.owner_references().iter().map(|one| one.name.as_str()).eq(owners.iter().copied())
+            })
+        };
+        self.until::<Pod>(&format!("the owners {owners:?}"), is_it).await;
+    }
+
+    pub async fn until_event(&self, reason: &str, message: &str) {
+        let is_it = |event: &Event| {
+            event.reason.as_deref() == Some(reason) && event.message.as_deref() == Some(message)
+        };
+        self.until::<Event>(&format!("an event {reason}: {message}"), |events| events.iter().any(is_it))
+            .await;
+    }
+
+    /// Waits until all objects of a kind are as they should be. Asks again when one changes, and now and then.
+    async fn until<K>(&self, what: &str, mut is_it: impl FnMut(&[K]) -> bool)
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Send
+            + 'static,
+    {
+        let api = self.api::<K>();
+        let wait = async {
+            let mut changes = watcher(api.clone(), watcher::Config::default()).default_backoff().boxed();
+            loop {
+                let all = api.list(&ListParams::default()).await.expect("it can be listed").items;
+                if is_it(&all) {
+                    return;
+                }
+                _ = tokio::time::timeout(Duration::from_millis(50), changes.next()).await;
+            }
+        };
+        if tokio::time::timeout(PATIENCE, wait).await.is_err() {
+            let all = api.list(&ListParams::default()).await.expect("it can be listed").items;
+            panic!("waited for {what}, found {all:#?}");
+        }
+    }
+}
+
+async fn create<K>(api: Api<K>, object: Value) -> K
+where
+    K: serde::Serialize + Clone + Debug + DeserializeOwned,
+{
+    let object = serde_json::from_value(object).expect("an object");
+    api.create(&PostParams::default(), &object).await.expect("it is created")
+}
