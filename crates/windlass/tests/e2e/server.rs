@@ -132,6 +132,51 @@ async fn a_job_made_over_tls_runs_and_completes() {
 }
 
 #[tokio::test]
+async fn a_deleted_job_takes_its_pods_and_their_processes_along_whatever_the_propagation_but_orphan() {
+    use kube::api::{DeleteParams, PropagationPolicy};
+    let directory = tempfile::tempdir().expect("a directory");
+    let served = Served::start(directory.path(), &[]);
+    let client = served.client().await;
+    let jobs: Api<Job> = Api::namespaced(client.clone(), "default");
+    let pods: Api<Pod> = Api::namespaced(client, "default");
+    for (name, policy) in [("back", PropagationPolicy::Background), ("fore", PropagationPolicy::Foreground)] {
+        let file = directory.path().join(name);
+        let script = format!(
+            "trap 'echo ended > {0}; exit 1' TERM; echo runs > {0}; while :; do sleep 0.01; done",
+            file.display()
+        );
+        jobs.create(&PostParams::default(), &job(name, &script)).await.expect("created");
+        let text = || std::fs::read_to_string(&file).unwrap_or_default();
+        wait_for("the process", async || (text() == "runs\n").then_some(())).await;
+        let params = DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() };
+        jobs.delete(name, &params).await.expect("deleted");
+        wait_for("the end of the pod", async || {
+            pods.list(&ListParams::default()).await.expect("pods").items.is_empty().then_some(())
+        })
+        .await;
+        assert_eq!(text(), "ended\n", "it was asked to end");
+        wait_for("the end of the Job", async || {
+            jobs.get_opt(name).await.expect("jobs").is_none().then_some(())
+        })
+        .await;
+    }
+    jobs.create(&PostParams::default(), &job("left", "true")).await.expect("created");
+    wait_for("the end of the Job", async || jobs.get("left").await.expect("the Job").status?.completion_time)
+        .await;
+    let orphan =
+        DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() };
+    jobs.delete("left", &orphan).await.expect("deleted");
+    wait_for("the end of the Job", async || {
+        jobs.get_opt("left").await.expect("jobs").is_none().then_some(())
+    })
+    .await;
+    let left = pods.list(&ListParams::default()).await.expect("pods").items;
+    assert_eq!(left.len(), 1);
+    assert_eq!(kube::ResourceExt::owner_references(&left[0]), []);
+    assert_eq!(served.stop(), Some(0));
+}
+
+#[tokio::test]
 async fn with_no_nodes_pods_wait_for_somebody_else() {
     let directory = tempfile::tempdir().expect("a directory");
     let served = Served::start(directory.path(), &["--nodes", "0"]);
