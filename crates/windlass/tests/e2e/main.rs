@@ -5,6 +5,7 @@ mod docs;
 mod exits;
 mod gates;
 mod input;
+mod kubectl;
 mod nothing_left_behind;
 mod output;
 mod server;

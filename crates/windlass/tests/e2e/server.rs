@@ -16,13 +16,13 @@ use windlass_apiserver::serve::pki::{Pair, Pki};
 use crate::support::{PATIENCE, Running, run, windlass};
 
 /// A server that runs, in a directory of its own.
-struct Served {
+pub struct Served {
     running: Running,
     directory: PathBuf,
 }
 
 impl Served {
-    fn start(directory: &Path, args: &[&str]) -> Self {
+    pub fn start(directory: &Path, args: &[&str]) -> Self {
         let place = directory.to_str().expect("UTF-8");
         let base = ["server", "--data-dir", place, "--listen", "127.0.0.1:0", "--backoff-base", "10ms"];
         let args: Vec<&str> = base.into_iter().chain(args.iter().copied()).collect();
@@ -43,7 +43,7 @@ impl Served {
         std::fs::read_to_string(self.directory.join(name)).expect("a file")
     }
 
-    fn stop(self) -> Option<i32> {
+    pub fn stop(self) -> Option<i32> {
         self.running.signal(Signal::TERM);
         self.running.finish().code
     }
