@@ -3,6 +3,7 @@
 //! Everything here is a function of its arguments: no clock, no I/O, no randomness (a test in `xtask` sees to it).
 //! The texts of errors and warnings are those of Kubernetes v1.36, because clients read them.
 
+pub mod cron;
 pub mod defaults;
 pub mod draft;
 mod equality;

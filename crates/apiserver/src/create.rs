@@ -12,10 +12,10 @@ use crate::hooks::Context;
 use crate::managed::{self, Writer};
 use crate::object::Object;
 use crate::request::{Query, Target};
-use crate::resources::{self, Resource};
+use crate::resources::Resource;
 use crate::status::{Result, Status};
 use crate::write::Written;
-use crate::{Shared, answer, environment};
+use crate::{Shared, admission, answer, bootstrap, environment};
 
 /// upstream: how many generated names are tried.
 const GENERATE_TRIES: usize = 8;
@@ -44,9 +44,9 @@ pub(crate) fn create_object(
 ) -> Result<Written> {
     let resource = target.resource;
     check_place(&mut object, target)?;
-    if resource.namespaced {
-        check_namespace(shared, target, &object)?;
-    }
+    // upstream: what admission adds belongs to nobody
+    let absent = managed::absent(resource, &object);
+    admission::create(shared, target, &mut object)?;
     if !matches!(object.meta_text("resourceVersion"), "" | "0") {
         return Err(Status::version_on_create());
     }
@@ -59,7 +59,13 @@ pub(crate) fn create_object(
         if !base.is_empty() {
             candidate.set_meta("name", environment::generated_name(&base, shared.config.entropy.next()));
         }
-        match create_named(shared, resource, writer, candidate, is_dry_run)? {
+        match create_named(
+            shared,
+            resource,
+            writer.map(|writer| (writer, absent.as_slice())),
+            candidate,
+            is_dry_run,
+        )? {
             Ok(written) => return Ok(written),
             Err(existing) if base.is_empty() => return Err(Status::already_exists(resource, &existing)),
             Err(existing) => taken = existing,
@@ -68,11 +74,14 @@ pub(crate) fn create_object(
     Err(Status::no_unique_name(resource, &taken))
 }
 
+/// Paths that a client left open.
+type Absent<'a> = &'a [&'static [&'static str]];
+
 /// The inner error is the name that is taken.
 fn create_named(
     shared: &Shared,
     resource: &'static Resource,
-    writer: Option<&Writer>,
+    writer: Option<(&Writer, Absent<'_>)>,
     mut object: Object,
     is_dry_run: bool,
 ) -> Result<std::result::Result<Written, String>> {
@@ -88,13 +97,13 @@ fn create_named(
         object.remove_meta("generation");
     }
     let context = Context { gates: &shared.config.gates, now: &now };
-    let absent = managed::absent(resource, &object);
     let warnings = (resource.hooks.create)(&mut object, context)?;
     if !resource.hooks.is_complete {
         check_meta(resource, &object)?;
     }
-    if let Some(writer) = writer {
-        managed::record_create(resource, writer, &mut object, &absent, &now);
+    admission::validate(shared, resource, &object, true)?;
+    if let Some((writer, absent)) = writer {
+        managed::record_create(resource, writer, &mut object, absent, &now);
     }
     let key = Key::new(resource.plural, object.namespace(), object.name());
     let draft = object.draft(resource);
@@ -105,7 +114,12 @@ fn create_named(
         return Ok(Ok(Written { bytes: draft.unstamped(), revision: 0, warnings }));
     }
     match shared.store.create(key, object.attributes(resource, None), |revision| draft.stamp(revision)) {
-        Ok(record) => Ok(Ok(Written { bytes: record.bytes.clone(), revision: record.revision, warnings })),
+        Ok(record) => {
+            if resource.plural == "namespaces" {
+                bootstrap::fill(shared, object.name());
+            }
+            Ok(Ok(Written { bytes: record.bytes.clone(), revision: record.revision, warnings }))
+        }
         Err(Error::Exists(_)) => Ok(Err(object.name().to_owned())),
         Err(error) => Err(Status::internal(&error.to_string())),
     }
@@ -129,18 +143,5 @@ fn check_meta(resource: &Resource, object: &Object) -> Result<()> {
         Ok(())
     } else {
         Err(Status::invalid(resource.group, resource.kind, object.name(), &errors))
-    }
-}
-
-/// upstream: admission plugin NamespaceLifecycle.
-fn check_namespace(shared: &Shared, target: &Target, object: &Object) -> Result<()> {
-    let namespaces = resources::core("namespaces");
-    let key = Key::new(namespaces.plural, "", &target.namespace);
-    let record = shared.store.get(&key).ok_or_else(|| Status::not_found(namespaces, &target.namespace))?;
-    match record.attributes.field("status.phase") {
-        Some("Terminating") => {
-            Err(Status::namespace_terminating(target.resource, object.name(), &target.namespace))
-        }
-        _ => Ok(()),
     }
 }

@@ -23,8 +23,10 @@ use crate::request::{Query, Target};
 use crate::resources::Resource;
 use crate::status::{self, Result, Status};
 use crate::write::namespace_finalizers;
-use crate::{NAMESPACES, Shared, answer, environment};
+use crate::{Shared, admission, answer, bootstrap, environment};
 
+/// upstream: the namespaces that may not be deleted.
+const IMMORTAL: [&str; 3] = ["default", "kube-public", "kube-system"];
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 /// How often a delete starts over because another write came first.
@@ -112,6 +114,22 @@ impl Options {
         }
     }
 
+    /// The version that must be there.
+    pub(crate) fn version(&self) -> Option<&str> {
+        self.preconditions.as_ref()?.resource_version.as_deref()
+    }
+
+    /// The same, but only if the object is at this version; one that the client names counts more.
+    pub(crate) fn at_version(&self, version: &str) -> Self {
+        let mut options = self.clone();
+        options
+            .preconditions
+            .get_or_insert_default()
+            .resource_version
+            .get_or_insert_with(|| version.to_owned());
+        options
+    }
+
     pub(crate) fn is_dry_run(&self) -> bool {
         !self.dry_run.is_empty()
     }
@@ -144,6 +162,11 @@ pub(crate) struct Deleted {
 pub(crate) fn one(shared: &Shared, target: &Target, query: &Query, body: &[u8]) -> Result<Response<Body>> {
     let options = Options::parse(query, body)?;
     let resource = target.resource;
+    let is_system = admission::SYSTEM_CLASSES.iter().any(|(name, ..)| *name == target.name);
+    if is_system && resource.plural == "priorityclasses" {
+        let why = "this is a system priority class and cannot be deleted";
+        return Err(Status::forbidden(resource, &target.name, why));
+    }
     let deleted = object_at(shared, resource, &target.key(), &options)?;
     let warnings = options.warnings(resource);
     // upstream: only a client that asked for dependents to go the old way learns from the code that they have to go first
@@ -197,7 +220,7 @@ pub(crate) fn object_at(
     key: &Key,
     options: &Options,
 ) -> Result<Deleted> {
-    if resource.plural == "namespaces" && NAMESPACES.contains(&key.name()) {
+    if resource.plural == "namespaces" && IMMORTAL.contains(&key.name()) {
         return Err(Status::namespace_protected(resource, key.name()));
     }
     for _ in 0..CONFLICT_TRIES {
@@ -220,7 +243,11 @@ pub(crate) fn object_at(
         };
         match stored {
             Ok(record) => {
-                return Ok(Deleted { bytes: record.bytes.clone(), uid, is_gone: step == Step::Remove });
+                let is_gone = step == Step::Remove;
+                if is_gone {
+                    bootstrap::refill(shared, key);
+                }
+                return Ok(Deleted { bytes: record.bytes.clone(), uid, is_gone });
             }
             Err(Error::Conflict(_)) => {}
             Err(Error::NotFound(_)) => return Err(Status::not_found(resource, key.name())),

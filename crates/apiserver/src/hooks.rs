@@ -4,12 +4,17 @@ mod config;
 mod job;
 mod namespace;
 mod pod;
+mod priority_class;
 mod rbac;
 
 use windlass_api::Gates;
+use windlass_api::field::{Errors, Path};
+use windlass_api::validation::meta as meta_rules;
 
+use crate::body::typed_meta;
 use crate::object::Object;
-use crate::status::Result;
+use crate::resources::Resource;
+use crate::status::{Result, Status};
 
 /// What a hook may look at besides the objects.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +69,13 @@ pub const SECRET: Hooks =
     Hooks { create: config::create_secret, update: config::update_secret, ..Hooks::NONE };
 /// Namespaces.
 pub const NAMESPACE: Hooks = Hooks { create: namespace::create, update: namespace::update, ..Hooks::NONE };
+/// PriorityClasses.
+pub const PRIORITY_CLASS: Hooks = Hooks {
+    create: priority_class::create,
+    update: priority_class::update,
+    status: Hooks::NONE.status,
+    is_complete: true,
+};
 /// Roles and ClusterRoles.
 pub const ROLE: Hooks = Hooks {
     create: rbac::create_role,
@@ -78,3 +90,37 @@ pub const BINDING: Hooks = Hooks {
     status: Hooks::NONE.status,
     is_complete: true,
 };
+
+/// What is wrong with the `metadata` of a new object whose name is a DNS subdomain.
+fn new_meta(resource: &Resource, object: &Object) -> Result<Errors> {
+    new_meta_named(resource, object, meta_rules::dns1123_subdomain)
+}
+
+/// What is wrong with the `metadata` of a new object.
+fn new_meta_named(resource: &Resource, object: &Object, name: fn(&str) -> Vec<String>) -> Result<Errors> {
+    let meta = typed_meta(resource, object)?;
+    let path = Path::new("metadata");
+    Ok(if resource.namespaced {
+        meta_rules::validate_object_meta(&meta, &path, name)
+    } else {
+        meta_rules::validate_cluster_object_meta(&meta, &path, name)
+    })
+}
+
+/// What is wrong with the `metadata` of a changed object. Most changes leave it alone.
+fn same_meta(resource: &Resource, object: &Object, old: &Object) -> Result<Errors> {
+    if object.meta() == old.meta() {
+        return Ok(Errors::new());
+    }
+    let (new, old) = (typed_meta(resource, object)?, typed_meta(resource, old)?);
+    Ok(meta_rules::validate_object_meta_update(&new, &old, &Path::new("metadata")))
+}
+
+/// Refuses an object with errors.
+fn finish(resource: &Resource, object: &Object, errors: &Errors) -> Result<Warnings> {
+    if errors.is_empty() {
+        Ok(Warnings::new())
+    } else {
+        Err(Status::invalid(resource.group, resource.kind, object.name(), errors))
+    }
+}

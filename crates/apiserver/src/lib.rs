@@ -19,15 +19,18 @@
 //! views, taken only where a rule needs one. Errors are made in [`status`], and nowhere else.
 
 mod accept;
+mod admission;
 mod answer;
 mod apply;
 pub mod auth;
 mod body;
+mod bootstrap;
 mod create;
 mod decode;
 mod delete;
 mod discovery;
 mod environment;
+mod eviction;
 mod fields;
 mod form;
 pub mod hooks;
@@ -40,6 +43,7 @@ mod read;
 mod request;
 pub mod resources;
 pub mod serve;
+pub mod service_account;
 pub mod status;
 mod strategic;
 mod table;
@@ -50,15 +54,14 @@ mod write;
 mod yaml;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
 use bytes::Bytes;
 use http::{Method, Request, Response};
-use serde_json::json;
 use windlass_api::Gates;
 use windlass_store::{Key, Limits, OnDamage, Store};
 
@@ -70,9 +73,6 @@ use managed::Writer;
 use request::{Query, Target};
 use status::{Result, Status};
 
-/// The namespaces that are always there.
-pub(crate) const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
-
 /// How a server is set up.
 pub struct Config {
     /// Which features are on.
@@ -83,6 +83,19 @@ pub struct Config {
     pub entropy: Arc<dyn Entropy>,
     /// Bounds of the watch history.
     pub limits: Limits,
+    /// What accounts and priority classes mean to pods.
+    pub accounts: Accounts,
+}
+
+/// What accounts, priority classes and lost nodes mean to pods: upstream's admission plugins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accounts {
+    /// Nothing: one user runs their own Jobs, and what a pod says about a cluster need not be there.
+    Ignored,
+    /// What they mean in a cluster, but for tokens: nodes have no volumes to put them in.
+    Checked,
+    /// All that they mean in a cluster.
+    Mounted,
 }
 
 impl Default for Config {
@@ -92,6 +105,7 @@ impl Default for Config {
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
             limits: Limits::default(),
+            accounts: Accounts::Mounted,
         }
     }
 }
@@ -111,8 +125,12 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     /// Watches opened so far: spreads the ends of those that were opened together.
     pub(crate) watches: AtomicU64,
+    /// The certificate that clients in pods trust, once it is known.
+    pub(crate) root_ca: OnceLock<String>,
+    /// What tokens are signed with.
+    pub(crate) token_key: OnceLock<service_account::Key>,
     /// Whether writes wait for a disk.
-    is_durable: bool,
+    pub(crate) is_durable: bool,
 }
 
 /// Why a server that keeps its objects could not be opened.
@@ -121,9 +139,9 @@ pub enum OpenError {
     /// The store was not opened.
     #[error(transparent)]
     Store(#[from] windlass_store::OpenError),
-    /// The namespaces that are always there could not be made.
-    #[error("create the namespaces that are always there: {0}")]
-    Namespaces(String),
+    /// What every server has could not be made.
+    #[error("create the first objects: {0}")]
+    First(String),
 }
 
 impl Shared {
@@ -144,7 +162,7 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    /// A server with an empty store in memory, but for the namespaces that are always there.
+    /// A server with a store in memory, with nothing in it but what every server has.
     pub fn new(config: Config) -> Self {
         let store = Store::new(config.limits);
         Self::with_store(config, store, false).expect("the store is empty and the namespaces valid")
@@ -154,21 +172,32 @@ impl Server {
     pub fn open(config: Config, directory: &Path) -> std::result::Result<Self, OpenError> {
         let store = Store::open(directory, config.limits, OnDamage::Refuse, &attributes_of)?;
         Self::with_store(config, store, true)
-            .map_err(|status| OpenError::Namespaces(status.to_json()["message"].to_string()))
+            .map_err(|status| OpenError::First(status.to_json()["message"].to_string()))
     }
 
     fn with_store(config: Config, store: Store<Attributes>, is_durable: bool) -> Result<Self> {
-        let shared = Shared { store: Arc::new(store), config, watches: AtomicU64::new(0), is_durable };
-        let server = Self(Arc::new(shared));
-        for name in NAMESPACES {
-            let target = Target::parse("/api/v1/namespaces")?;
-            let body = json!({"metadata": {"name": name}}).to_string();
-            match create::create(&server.0, &target, &Query::default(), &Writer::server(), body.as_bytes()) {
-                Err(status) if !status.is_taken() => return Err(status),
-                Ok(_) | Err(_) => {}
-            }
-        }
-        Ok(server)
+        let shared = Shared {
+            store: Arc::new(store),
+            config,
+            watches: AtomicU64::new(0),
+            root_ca: OnceLock::new(),
+            token_key: OnceLock::new(),
+            is_durable,
+        };
+        bootstrap::install(&shared)?;
+        Ok(Self(Arc::new(shared)))
+    }
+
+    /// Tells clients in pods which certificate to trust: a ConfigMap of it is in every namespace from now on.
+    pub fn publish_ca(&self, pem: &str) -> Result<()> {
+        self.0.root_ca.get_or_init(|| pem.to_owned());
+        bootstrap::fill_all(&self.0)
+    }
+
+    /// Signs tokens with this key instead of one that is gone with the process. Only the first key counts, so this comes
+    /// before the first token.
+    pub fn sign_tokens_with(&self, key: service_account::Key) {
+        self.0.token_key.get_or_init(|| key);
     }
 
     /// The HTTP service. `kube::Client::new(server.router(), "default")` talks to it without a socket.
@@ -207,6 +236,13 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Res
 
 async fn route(shared: &Arc<Shared>, request: Request<Body>) -> Result<Response<Body>> {
     let (mut head, body) = request.into_parts();
+    if matches!(head.method, Method::GET | Method::HEAD) {
+        match head.uri.path() {
+            "/.well-known/openid-configuration" => return Ok(service_account::discovery(&head)),
+            "/openid/v1/jwks" => return service_account::key_set(shared),
+            _ => {}
+        }
+    }
     if let Some(answer) = discovery::serve(&head) {
         return answer;
     }
@@ -215,6 +251,9 @@ async fn route(shared: &Arc<Shared>, request: Request<Body>) -> Result<Response<
     let form = Form::negotiate(&head.headers, &query)?;
     if head.method == Method::GET {
         return match (target.name.as_str(), target.subresource.as_str()) {
+            (_, "binding" | "eviction" | "token") if target.has_subresource() => {
+                Err(Status::method_not_allowed())
+            }
             ("", _) if query.flag("watch").unwrap_or(false) => watch::open(shared, &target, &query, form),
             ("", _) => read::list(shared, &target, &query, form).await,
             (_, "") => read::get(shared, &target, form),
@@ -246,6 +285,7 @@ fn change(
 ) -> Result<Response<Body>> {
     let has_status = target.resource.has_status;
     let is_pod = target.resource.plural == "pods";
+    let is_account = target.resource.plural == "serviceaccounts";
     match (&head.method, target.name.as_str(), target.subresource.as_str()) {
         (&Method::POST, "", _) if target.resource.namespaced && target.namespace.is_empty() => {
             Err(Status::method_not_allowed())
@@ -256,7 +296,11 @@ fn change(
             create::create(shared, target, query, &writer, body)
         }
         (&Method::POST, _, "binding") if is_pod => pods::bind(shared, target, query, body),
-        (&Method::POST, _, "eviction") if is_pod => pods::evict(shared, target, query, body),
+        (&Method::POST, _, "eviction") if is_pod => eviction::create(shared, target, query, body),
+        (&Method::POST, _, "token") if is_account => {
+            request::require_json(&head.headers)?;
+            service_account::create(shared, target, body)
+        }
         (&Method::PUT, name, "") if !name.is_empty() => {
             request::require_json(&head.headers)?;
             write::replace(shared, target, query, head, body, write::Scope::Main)
@@ -275,6 +319,7 @@ fn change(
         (&Method::DELETE, _, "") => delete::one(shared, target, query, body),
         (_, _, "") => Err(Status::method_not_allowed()),
         (_, _, "status") if has_status => Err(Status::method_not_allowed()),
+        (_, _, "token") if is_account => Err(Status::method_not_allowed()),
         (_, _, "binding" | "eviction") if is_pod => Err(Status::method_not_allowed()),
         _ => Err(Status::no_such_path()),
     }

@@ -1,12 +1,11 @@
-//! The subresources of pods that only the server itself can do: binding and eviction.
+//! The subresources of pods that only the server itself can do: binding. [`crate::eviction`] is the other.
 
 use axum::body::Body;
 use http::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use windlass_api::{field, names};
+use windlass_api::field;
 
-use crate::delete::{self, Options, Preconditions};
 use crate::object::{self, Object};
 use crate::request::{Query, Target};
 use crate::status::{self, Result, Status};
@@ -114,7 +113,7 @@ fn bound(old: &Object, binding: &Binding, now: &str) -> Result<Object> {
 }
 
 /// upstream: UpdatePodCondition. A condition that stays what it was keeps the time since when it is.
-fn set_condition(status: &mut Map<String, Value>, mut condition: Value) {
+pub(crate) fn set_condition(status: &mut Map<String, Value>, mut condition: Value) {
     let list = status.entry("conditions").or_insert_with(|| json!([]));
     let Some(list) = list.as_array_mut() else { return };
     match list.iter_mut().find(|old| old["type"] == condition["type"]) {
@@ -130,50 +129,7 @@ fn set_condition(status: &mut Map<String, Value>, mut condition: Value) {
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Eviction {
-    metadata: Meta,
-    delete_options: Option<Value>,
-}
-
-/// Ends a pod on behalf of somebody who disrupts it: marks it, then deletes it.
-///
-/// Budgets are not looked at yet: a PodDisruptionBudget is stored, and nobody keeps its status.
-pub(crate) fn evict(shared: &Shared, target: &Target, query: &Query, body: &[u8]) -> Result<Response<Body>> {
-    let eviction: Eviction = decode("Eviction", body)?;
-    if eviction.metadata.name != target.name {
-        return Err(Status::bad_request("name in URL does not match name in Eviction object"));
-    }
-    let options = eviction.delete_options.map_or_else(String::new, |options| options.to_string());
-    let mut options = Options::parse(query, options.as_bytes())?;
-    if shared.config.gates.pod_disruption_conditions && !options.is_dry_run() {
-        let now = shared.now_text();
-        let written = write::update(shared, target, Scope::Server, None, false, |old| {
-            options.check_preconditions(target.resource, old)?;
-            Ok(disrupted(old, &now))
-        })?;
-        // The condition is a write of its own, so a version that held before it holds after it.
-        if let Some(Preconditions { resource_version: Some(version), .. }) = &mut options.preconditions {
-            *version = written.revision.to_string();
-        }
-    }
-    delete::object_at(shared, target.resource, &target.key(), &options)?;
-    Ok(answer::json(StatusCode::CREATED, &status::success(StatusCode::CREATED, None), &[]))
-}
-
-fn disrupted(old: &Object, now: &str) -> Object {
-    let mut pod = old.clone();
-    let condition = json!({
-        "type": names::DISRUPTION_TARGET, "status": "True",
-        "reason": names::disruption::EVICTION_BY_EVICTION_API, "message": "Eviction API: evicting",
-        "lastTransitionTime": now,
-    });
-    set_condition(pod.section_mut("status"), condition);
-    pod
-}
-
-fn decode<T: for<'de> Deserialize<'de>>(kind: &str, body: &[u8]) -> Result<T> {
+pub(crate) fn decode<T: for<'de> Deserialize<'de>>(kind: &str, body: &[u8]) -> Result<T> {
     let read = serde_json::from_slice::<Value>(body).and_then(|mut value| {
         object::strip_nulls(&mut value);
         serde_json::from_value(value)

@@ -73,6 +73,13 @@ impl Target {
     }
 }
 
+impl Target {
+    /// Whether the kind has the subresource that is named.
+    pub(crate) fn has_subresource(&self) -> bool {
+        self.resource.subresources.iter().any(|subresource| subresource.name == self.subresource)
+    }
+}
+
 impl PartialEq for Resource {
     fn eq(&self, other: &Self) -> bool {
         (self.group, self.version, self.plural) == (other.group, other.version, other.plural)

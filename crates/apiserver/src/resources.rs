@@ -250,6 +250,12 @@ static RESOURCES: [Resource; 16] = [
     Resource {
         returns_deleted: true,
         short_names: &["sa"],
+        subresources: &[Subresource {
+            name: "token",
+            group: "authentication.k8s.io",
+            version: "v1",
+            kind: "TokenRequest",
+        }],
         ..row!(namespaced, "v1", "ServiceAccount", "serviceaccounts")
     },
     Resource {
@@ -282,6 +288,7 @@ static RESOURCES: [Resource; 16] = [
     },
     Resource {
         has_generation: true,
+        hooks: hooks::PRIORITY_CLASS,
         short_names: &["pc"],
         ..row!(cluster, "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses")
     },

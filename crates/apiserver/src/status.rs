@@ -97,7 +97,8 @@ impl Status {
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message).with_details(details)
     }
 
-    fn conflict(group: &str, resource: &str, name: &str, why: &str) -> Self {
+    /// The object is not what the request takes it for.
+    pub(crate) fn conflict(group: &str, resource: &str, name: &str, why: &str) -> Self {
         let dot = if group.is_empty() { "" } else { "." };
         let message = format!("Operation cannot be fulfilled on {resource}{dot}{group} {name:?}: {why}");
         Self::new(StatusCode::CONFLICT, "Conflict", message)
@@ -326,7 +327,8 @@ impl Status {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
     }
 
-    fn forbidden(resource: &Resource, name: &str, why: &str) -> Self {
+    /// The server does not do that, whoever asks.
+    pub(crate) fn forbidden(resource: &Resource, name: &str, why: &str) -> Self {
         let quoted = if name.is_empty() { String::new() } else { format!(" {name:?}") };
         let message = format!("{}{quoted} is forbidden: {why}", resource.qualified());
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message)
@@ -375,6 +377,23 @@ impl Status {
         let message = "Too many requests, please try again later.";
         Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message)
             .with_details(json!({"retryAfterSeconds": retry_after_seconds}))
+    }
+
+    /// A disruption budget does not allow an eviction.
+    pub(crate) fn eviction_refused(retry_after_seconds: u64, why: &str) -> Self {
+        let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+        let mut details = json!({"causes": [{"reason": "DisruptionBudget", "message": why}]});
+        // upstream: 0 is left out, so that clients do not try again inside of one call
+        if retry_after_seconds > 0 {
+            details["retryAfterSeconds"] = json!(retry_after_seconds);
+        }
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message).with_details(details)
+    }
+
+    /// A pod has more than one disruption budget.
+    pub(crate) fn several_budgets() -> Self {
+        let message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
 
     /// The request took too long.

@@ -21,7 +21,7 @@ use crate::patch::Patch;
 use crate::request::{Query, Target, media_type};
 use crate::resources::Resource;
 use crate::status::{Result, Status};
-use crate::{Shared, answer, apply};
+use crate::{Shared, admission, answer, apply, bootstrap};
 
 /// How often a write that names no version starts over because another one came first. Each time somebody made
 /// progress; the bound only keeps a request from going on for ever.
@@ -172,7 +172,11 @@ fn try_update(
     let now = shared.now_text();
     let context = Context { gates: &shared.config.gates, now: &now };
     let warnings = match scope {
-        Scope::Main => prepare_main(resource, &mut new, old, context)?,
+        Scope::Main => {
+            let warnings = prepare_main(resource, &mut new, old, context)?;
+            admission::validate(shared, resource, &new, false)?;
+            warnings
+        }
         Scope::Status => prepare_status(resource, &mut new, old, context)?,
         Scope::Server => Warnings::new(),
     };
@@ -191,13 +195,19 @@ fn try_update(
     }
     let attributes = new.attributes(resource, Some((old, &record.attributes)));
     let stamp = |revision| draft.stamp(revision);
-    let stored = if is_released(&new, old) {
+    let is_gone = is_released(&new, old);
+    let stored = if is_gone {
         shared.store.delete(&record.key, record.revision, attributes, stamp)
     } else {
         shared.store.update(&record.key, record.revision, attributes, stamp)
     };
     match stored {
-        Ok(record) => Ok(Some(Written { bytes: record.bytes.clone(), revision: record.revision, warnings })),
+        Ok(record) => {
+            if is_gone {
+                bootstrap::refill(shared, &record.key);
+            }
+            Ok(Some(Written { bytes: record.bytes.clone(), revision: record.revision, warnings }))
+        }
         Err(Error::Conflict(_)) => Ok(None),
         Err(Error::NotFound(_)) => Err(Status::not_found(resource, &target.name)),
         Err(error) => Err(Status::internal(&error.to_string())),

@@ -335,6 +335,7 @@ async fn reviews_tell_who_one_is_and_what_one_may() {
     assert_eq!(review(&vera, "authentication", "SelfSubjectReview", json!({})).await, (201, info));
     let known = json!({
         "authenticated": true, "user": {"username": "tom", "groups": ["dev", "system:authenticated"]},
+        "audiences": ["https://kubernetes.default.svc.cluster.local"],
     });
     assert_eq!(
         review(&admin(), "authentication", "TokenReview", json!({"token": token})).await,

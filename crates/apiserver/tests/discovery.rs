@@ -100,6 +100,7 @@ async fn the_resources_of_a_group_are_listed_with_their_verbs_and_subresources()
         "pods/status",
         "secrets",
         "serviceaccounts",
+        "serviceaccounts/token",
     ];
     assert_eq!(names, want);
 }

@@ -3,32 +3,17 @@
 use serde_json::{Value, json};
 
 use super::policy::GROUP;
-use crate::Shared;
-use crate::create;
-use crate::managed::Writer;
-use crate::request::{Query, Target};
-use crate::status::{Result, Status};
+use crate::status::Result;
+use crate::{Shared, bootstrap};
 
 const READ: [&str; 3] = ["get", "list", "watch"];
 const WRITE: [&str; 5] = ["create", "delete", "deletecollection", "patch", "update"];
 
 /// Creates what is not there. What is there stays: somebody may have changed it.
 pub(crate) fn install(shared: &Shared) -> Result<()> {
-    for (plural, body) in roles().into_iter().chain(bindings()) {
-        let target = Target::parse(&format!("/apis/{GROUP}/v1/{plural}"))?;
-        match create::create(
-            shared,
-            &target,
-            &Query::default(),
-            &Writer::server(),
-            body.to_string().as_bytes(),
-        ) {
-            Ok(_) => {}
-            Err(status) if status.is_taken() => {}
-            Err(status) => return Err(Status::internal(&status.to_json()["message"].to_string())),
-        }
-    }
-    Ok(())
+    let place = |plural: &str| format!("/apis/{GROUP}/v1/{plural}");
+    let wanted = roles().into_iter().chain(bindings()).map(|(plural, body)| (place(plural), body));
+    bootstrap::create_all(shared, wanted.collect())
 }
 
 fn object(name: &str, field: &str, value: &Value) -> Value {
@@ -56,6 +41,14 @@ fn roles() -> Vec<(&'static str, Value)> {
         ["/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz"];
     let paths: Vec<&str> = paths.into_iter().chain(["/version", "/version/"]).collect();
     let discovery = vec![json!({"nonResourceURLs": paths, "verbs": ["get"]})];
+    let issuer = [
+        "/.well-known/openid-configuration",
+        "/.well-known/openid-configuration/",
+        "/openid/v1/jwks",
+        "/openid/v1/jwks/",
+    ];
+    let monitoring =
+        ["/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/metrics/slis", "/readyz", "/readyz/*"];
     let reviews = ["selfsubjectaccessreviews", "selfsubjectrulesreviews"];
     let basic = vec![
         rule("authorization.k8s.io", &reviews, &["create"]),
@@ -70,6 +63,11 @@ fn roles() -> Vec<(&'static str, Value)> {
         role("view", view()),
         role("system:discovery", discovery),
         role("system:basic-user", basic),
+        role(
+            "system:service-account-issuer-discovery",
+            vec![json!({"nonResourceURLs": issuer, "verbs": ["get"]})],
+        ),
+        role("system:monitoring", vec![json!({"nonResourceURLs": monitoring, "verbs": ["get"]})]),
     ]
 }
 
@@ -134,5 +132,7 @@ fn bindings() -> Vec<(&'static str, Value)> {
         binding("cluster-admin", super::identity::MASTERS),
         binding("system:discovery", super::identity::AUTHENTICATED),
         binding("system:basic-user", super::identity::AUTHENTICATED),
+        binding("system:service-account-issuer-discovery", "system:serviceaccounts"),
+        binding("system:monitoring", "system:monitoring"),
     ]
 }

@@ -17,11 +17,11 @@ use super::certificate::Certified;
 use super::identity::Identity;
 use super::lanes::{Lanes, Limits, Place};
 use super::reviews::Review;
-use super::tokens::Tokens;
+use super::tokens::{self, Tokens};
 use super::{defaults, escalation, policy};
 use crate::request::{BODY_BYTES_MAX, media_type, read_body, require_json};
 use crate::status::{Result, Status};
-use crate::{Server, Shared, apply, resources};
+use crate::{Server, Shared, apply, resources, service_account};
 
 /// upstream: what a request may take, unless it is a watch.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(60);
@@ -130,7 +130,10 @@ impl Guard {
             return if peer.has_certificate { Err(Status::unauthorized()) } else { Ok(None) };
         };
         let token = value.to_str().ok().and_then(bearer).ok_or_else(Status::unauthorized)?;
-        self.tokens.find(token).map(Some).ok_or_else(Status::unauthorized)
+        match tokens::identify(&self.shared, &self.tokens, token, &[service_account::ISSUER.to_owned()]) {
+            Ok((who, _)) => Ok(Some(who)),
+            Err(_) => Err(Status::unauthorized()),
+        }
     }
 
     /// The create that an update of an object that is not there comes to, for the kinds that allow it, and an apply.

@@ -1,5 +1,7 @@
 //! Who makes a request.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
 /// The group whose members may do everything, whatever the roles say.
@@ -16,6 +18,8 @@ pub struct Identity {
     pub uid: String,
     /// The groups, [`AUTHENTICATED`] among them.
     pub groups: Vec<String>,
+    /// What else the credential tells, by name.
+    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl Identity {
@@ -24,7 +28,7 @@ impl Identity {
         if !groups.iter().any(|group| group == AUTHENTICATED) {
             groups.push(AUTHENTICATED.to_owned());
         }
-        Self { name: name.into(), uid: String::new(), groups }
+        Self { name: name.into(), uid: String::new(), groups, extra: BTreeMap::new() }
     }
 
     /// Whether the user is in a group.
@@ -40,6 +44,9 @@ impl Identity {
             info.insert("uid".to_owned(), json!(self.uid));
         }
         info.insert("groups".to_owned(), json!(self.groups));
+        if !self.extra.is_empty() {
+            info.insert("extra".to_owned(), json!(self.extra));
+        }
         Value::Object(info)
     }
 }

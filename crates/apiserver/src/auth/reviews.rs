@@ -9,7 +9,8 @@ use windlass_api::field::{Error, Errors, Path};
 use super::action::{Action, Object, Resource};
 use super::identity::Identity;
 use super::policy::{self, Verdict};
-use super::tokens::Tokens;
+use super::tokens::{self, Tokens};
+use crate::service_account::ISSUER;
 use crate::status::{Result, Status};
 use crate::{Shared, answer};
 
@@ -87,16 +88,17 @@ impl Review {
         let spec = &body["spec"];
         let status = match self {
             Self::SelfSubject => json!({"userInfo": who.to_json()}),
-            Self::Token => token_status(tokens, spec)?,
+            Self::Token => token_status(shared, tokens, spec)?,
             Self::SelfSubjectAccess | Self::SubjectAccess | Self::LocalSubjectAccess => {
                 let spec = self.read::<AccessSpec>(spec)?;
                 self.check(&spec, namespace)?;
                 let subject = match self {
                     Self::SelfSubjectAccess => who.clone(),
                     // upstream: a review names all groups itself
-                    _ => {
-                        Identity { name: spec.user.clone(), uid: String::new(), groups: spec.groups.clone() }
-                    }
+                    _ => Identity {
+                        groups: spec.groups.clone(),
+                        ..Identity::new(spec.user.clone(), Vec::new())
+                    },
                 };
                 access_status(&policy::judge(&shared.store, &subject, &spec.action()))
             }
@@ -219,14 +221,21 @@ fn access_status(verdict: &Verdict) -> Value {
     status
 }
 
-fn token_status(tokens: &Tokens, spec: &Value) -> Result<Value> {
+fn token_status(shared: &Shared, tokens: &Tokens, spec: &Value) -> Result<Value> {
     let token = spec["token"].as_str().unwrap_or_default();
     if token.is_empty() {
         return Err(Status::bad_request("token is required for TokenReview in authentication"));
     }
-    Ok(match tokens.find(token) {
-        Some(identity) => json!({"authenticated": true, "user": identity.to_json()}),
-        None => json!({"user": {}, "error": "invalid bearer token"}),
+    let named = spec["audiences"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let mut wanted: Vec<String> = named.map(str::to_owned).collect();
+    if wanted.is_empty() {
+        wanted.push(ISSUER.to_owned());
+    }
+    Ok(match tokens::identify(shared, tokens, token, &wanted) {
+        Ok((who, audiences)) => {
+            json!({"authenticated": true, "user": who.to_json(), "audiences": audiences})
+        }
+        Err(why) => json!({"user": {}, "error": why}),
     })
 }
 

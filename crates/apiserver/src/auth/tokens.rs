@@ -11,7 +11,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
 use super::identity::Identity;
+use crate::Shared;
 use crate::serve::files;
+use crate::service_account::{self, ISSUER, Refusal};
 
 /// 256 bits: nobody guesses one.
 const TOKEN_BYTES: usize = 32;
@@ -89,6 +91,28 @@ impl Read {
         let entry = |entry: Entry| Some((unhex(&entry.sha256)?, Identity::new(entry.user, entry.groups)));
         self.entries = file.tokens.into_iter().filter_map(entry).collect();
         self.stamp = stamp;
+    }
+}
+
+/// The user of a token of any kind, and for whom of `wanted` it is. The error is upstream's text.
+pub(crate) fn identify(
+    shared: &Shared,
+    tokens: &Tokens,
+    token: &str,
+    wanted: &[String],
+) -> Result<(Identity, Vec<String>), String> {
+    const INVALID: &str = "invalid bearer token";
+    match service_account::authenticate(shared, token, wanted) {
+        Ok(found) => Ok(found),
+        Err(Refusal::Invalid(why)) => Err(format!("[{INVALID}, {why}]")),
+        // A token that names nobody is for this server alone.
+        Err(Refusal::Unknown) => {
+            let own: Vec<String> = wanted.iter().filter(|one| *one == ISSUER).cloned().collect();
+            match tokens.find(token) {
+                Some(who) if !own.is_empty() => Ok((who, own)),
+                Some(_) | None => Err(INVALID.to_owned()),
+            }
+        }
     }
 }
 

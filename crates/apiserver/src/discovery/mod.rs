@@ -197,7 +197,17 @@ fn index() -> Response<Body> {
         paths.push(format!("/apis/{}", group.name));
         paths.push(format!("/apis/{}", group.group_version()));
     }
-    let others = ["/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/readyz", "/version"];
+    let others = [
+        "/.well-known/openid-configuration",
+        "/healthz",
+        "/livez",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/openapi/v3/",
+        "/openid/v1/jwks",
+        "/readyz",
+        "/version",
+    ];
     paths.extend(others.map(str::to_owned));
     paths.sort();
     plain(&json!({"paths": paths}))

@@ -9,7 +9,7 @@ use super::{Context, Warnings};
 use crate::object::Object;
 use crate::resources;
 use crate::status::{Result, Status};
-use crate::{view, write};
+use crate::{admission, view, write};
 
 fn check(object: &Object, errors: &Errors) -> Result<()> {
     if errors.is_empty() { Ok(()) } else { Err(Status::invalid("", "Pod", object.name(), errors)) }
@@ -37,6 +37,7 @@ pub(super) fn update(object: &mut Object, old: &Object, _: Context<'_>) -> Resul
         write::check_meta_update(resource, object, old)?;
         return Ok(Warnings::new());
     }
+    admission::update_pod(object, old);
     let before: Pod = view::read(resource, old)?;
     let pod = view::edit(resource, object, defaults::pod::default_pod)?;
     check(object, &validation::pod::validate_pod_update(&pod, &before))?;

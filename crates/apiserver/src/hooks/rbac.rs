@@ -4,17 +4,17 @@ use serde_json::{Value, json};
 use windlass_api::field::{Error, Errors, Path};
 use windlass_api::validation::meta as meta_rules;
 
-use super::{Context, Warnings};
+use super::{Context, Warnings, finish, new_meta_named};
 use crate::auth::policy::{GROUP, RoleRef, Rule, Subject};
-use crate::body::{typed_meta, unreadable};
+use crate::body::unreadable;
 use crate::object::Object;
 use crate::resources::{self, Resource};
-use crate::status::{Result, Status};
+use crate::status::Result;
 use crate::write;
 
 pub(super) fn create_role(object: &mut Object, _: Context<'_>) -> Result<Warnings> {
     let resource = resource_of(object);
-    let mut errors = check_meta(resource, object)?;
+    let mut errors = new_meta_named(resource, object, path_segment)?;
     errors.extend(check_rules(resource, object)?);
     finish(resource, object, &errors)
 }
@@ -29,7 +29,7 @@ pub(super) fn update_role(object: &mut Object, old: &Object, _: Context<'_>) -> 
 pub(super) fn create_binding(object: &mut Object, _: Context<'_>) -> Result<Warnings> {
     let resource = resource_of(object);
     default_groups(object);
-    let mut errors = check_meta(resource, object)?;
+    let mut errors = new_meta_named(resource, object, path_segment)?;
     errors.extend(check_binding(resource, object)?);
     finish(resource, object, &errors)
 }
@@ -55,24 +55,6 @@ fn resource_of(object: &Object) -> &'static Resource {
         _ => "clusterrolebindings",
     };
     resources::find(GROUP, "v1", plural).expect("a row of the table")
-}
-
-fn finish(resource: &Resource, object: &Object, errors: &Errors) -> Result<Warnings> {
-    if errors.is_empty() {
-        Ok(Warnings::new())
-    } else {
-        Err(Status::invalid(resource.group, resource.kind, object.name(), errors))
-    }
-}
-
-fn check_meta(resource: &Resource, object: &Object) -> Result<Errors> {
-    let meta = typed_meta(resource, object)?;
-    let path = Path::new("metadata");
-    Ok(if resource.namespaced {
-        meta_rules::validate_object_meta(&meta, &path, path_segment)
-    } else {
-        meta_rules::validate_cluster_object_meta(&meta, &path, path_segment)
-    })
 }
 
 /// upstream: any name that can stand in a path.

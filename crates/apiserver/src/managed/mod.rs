@@ -136,12 +136,14 @@ fn filled_in(resource: &Resource) -> &'static [&'static [&'static str]] {
         ],
         // upstream: admission
         "Pod" => &[
+            &["spec", "imagePullSecrets"],
             &["spec", "preemptionPolicy"],
             &["spec", "priority"],
             &["spec", "priorityClassName"],
             &["spec", "serviceAccount"],
             &["spec", "serviceAccountName"],
             &["spec", "tolerations"],
+            &["spec", "volumes"],
         ],
         "Namespace" => &[&["spec", "finalizers"]],
         "Node" => &[&["spec", "taints"]],

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use windlass_api::Gates;
-use windlass_apiserver::{Clock, Config, Entropy, Server};
+use windlass_apiserver::{Accounts, Clock, Config, Entropy, Server};
 use windlass_store::Limits;
 
 /// 2026-01-02T03:04:05Z
@@ -51,12 +51,22 @@ pub fn cluster() -> Cluster {
 }
 
 pub fn cluster_with(gates: Gates, limits: Limits) -> Cluster {
+    cluster_as(gates, limits, Accounts::Ignored)
+}
+
+/// A server for many users: pods have accounts and priorities.
+pub fn shared_cluster(accounts: Accounts) -> Cluster {
+    cluster_as(Gates::default(), Limits::default(), accounts)
+}
+
+fn cluster_as(gates: Gates, limits: Limits, accounts: Accounts) -> Cluster {
     let clock = Arc::new(TestClock(AtomicI64::new(START)));
     let config = Config {
         gates,
         clock: Arc::clone(&clock) as Arc<dyn Clock>,
         entropy: Arc::new(Counter(AtomicU64::new(0))),
         limits,
+        accounts,
     };
     Cluster { server: Server::new(config), clock }
 }

@@ -6,7 +6,7 @@ use http::{Request, StatusCode};
 use kube::client::Body;
 use serde_json::{Value, json};
 use windlass_api::Gates;
-use windlass_apiserver::Server;
+use windlass_apiserver::{Accounts, Server};
 
 use crate::manifest::Object;
 use crate::parts::{Parts, Setup};
@@ -38,7 +38,11 @@ pub struct Engine {
 impl Engine {
     /// An API server with nothing in it, and nobody who acts on what comes.
     pub fn new(gates: Gates) -> Self {
-        let server = Server::new(windlass_apiserver::Config { gates, ..Default::default() });
+        let server = Server::new(windlass_apiserver::Config {
+            gates,
+            accounts: Accounts::Ignored,
+            ..windlass_apiserver::Config::default()
+        });
         let client = kube::Client::new(server.own_router(), "default");
         Self { client, parts: None }
     }

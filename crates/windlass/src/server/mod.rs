@@ -21,7 +21,7 @@ use windlass_apiserver::auth::tokens::{self, Tokens};
 use windlass_apiserver::auth::{Guard, Limits};
 use windlass_apiserver::serve::pki::Pki;
 use windlass_apiserver::serve::{self, Listener, files};
-use windlass_apiserver::{Config, Server};
+use windlass_apiserver::{Accounts, Config, Server, service_account};
 use windlass_job::Settings;
 use windlass_job::backoff::Backoff;
 use windlass_node::Capacity;
@@ -174,10 +174,18 @@ async fn run(options: &Options) -> Result<(), Error> {
     kubeconfig::check(&path).map_err(kubeconfig_error)?;
 
     // First the store, whose lock keeps a second server out of the directory.
-    let config = Config { gates: options.gates, ..Config::default() };
+    // Our own nodes have no volumes to put a token in.
+    let accounts = if options.nodes == 0 { Accounts::Mounted } else { Accounts::Checked };
+    let config = Config { gates: options.gates, accounts, ..Config::default() };
     let server = Server::open(config, &data_dir.join("store")).map_err(|error| start(&error))?;
     let now = time::OffsetDateTime::now_utc();
     let pki = Pki::open(&data_dir.join("pki"), &[options.listen.ip()], now).map_err(|error| start(&error))?;
+    server
+        .publish_ca(pki.ca_certificate())
+        .map_err(|status| Error::Start(status.to_json()["message"].to_string()))?;
+    server.sign_tokens_with(
+        service_account::Key::open(&data_dir.join("pki/sa.key")).map_err(|error| start(&error))?,
+    );
     let listener = Listener::bind(options.listen, &pki).await.map_err(|error| match error {
         serve::Error::Bind { .. } => Error::Listen(with_sources(&error)),
         serve::Error::Tls(_) => start(&error),

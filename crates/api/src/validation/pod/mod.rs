@@ -27,6 +27,7 @@ mod update;
 mod volumes;
 mod warnings;
 
+pub use text::config_key;
 pub use update::validate_pod_update;
 pub use warnings::pod_template_warnings;
 

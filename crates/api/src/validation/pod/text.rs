@@ -50,7 +50,7 @@ pub(super) fn env_name(name: &str) -> Vec<String> {
 }
 
 /// What is wrong with a key of a ConfigMap or a Secret; empty when fine.
-pub(super) fn config_key(key: &str) -> Vec<String> {
+pub fn config_key(key: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if key.len() > KEY_BYTES_MAX {
         wrong.push(format!("must be no more than {KEY_BYTES_MAX} characters"));

@@ -1,0 +1,107 @@
+//! What is there before anybody asks for it: the first namespaces, the system's priority classes, and in every namespace
+//! an account and the certificate to trust.
+
+use serde_json::{Value, json};
+use windlass_store::{Key, Prefix};
+
+use crate::admission::SYSTEM_CLASSES;
+use crate::managed::Writer;
+use crate::request::{Query, Target};
+use crate::status::{Result, Status};
+use crate::{Accounts, Shared, create};
+
+/// The namespaces that every server starts with.
+const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+/// The account of pods that name none.
+const ACCOUNT: &str = "default";
+/// Where pods find the certificate of the server.
+const ROOT_CA: &str = "kube-root-ca.crt";
+
+/// A collection, and the object that is to be in it.
+pub(crate) type Wanted = (String, Value);
+
+/// Creates what every server has and this one has not.
+pub(crate) fn install(shared: &Shared) -> Result<()> {
+    let namespace = |name: &str| ("/api/v1/namespaces".to_owned(), json!({"metadata": {"name": name}}));
+    create_all(shared, NAMESPACES.map(namespace).to_vec())?;
+    if shared.config.accounts == Accounts::Ignored {
+        return Ok(());
+    }
+    let classes = SYSTEM_CLASSES.map(|(name, value, description)| {
+        let class = json!({"metadata": {"name": name}, "value": value, "description": description});
+        ("/apis/scheduling.k8s.io/v1/priorityclasses".to_owned(), class)
+    });
+    create_all(shared, classes.to_vec())?;
+    fill_all(shared)
+}
+
+/// Gives every namespace what it lacks.
+pub(crate) fn fill_all(shared: &Shared) -> Result<()> {
+    let namespaces = shared.store.list(&Prefix::resource_wide("namespaces")).records;
+    let wanted = namespaces.iter().flat_map(|record| missing_in(shared, record.key.name())).collect();
+    create_all(shared, wanted)
+}
+
+/// Gives a new namespace what every namespace has. What fails is tried again when the server starts.
+pub(crate) fn fill(shared: &Shared, namespace: &str) {
+    if let Err(status) = create_all(shared, missing_in(shared, namespace)) {
+        tracing::warn!("fill namespace {namespace}: {}", status.to_json()["message"]);
+    }
+}
+
+/// After an object is gone: what a namespace must have comes back, as upstream's controllers bring it.
+pub(crate) fn refill(shared: &Shared, key: &Key) {
+    if matches!((key.resource(), key.name()), ("serviceaccounts", ACCOUNT) | ("configmaps", ROOT_CA)) {
+        fill(shared, key.namespace());
+    }
+}
+
+/// A namespace that is being deleted gets nothing.
+fn missing_in(shared: &Shared, namespace: &str) -> Vec<Wanted> {
+    let record = shared.store.get(&Key::new("namespaces", "", namespace));
+    let is_ignored = shared.config.accounts == Accounts::Ignored;
+    if is_ignored
+        || record.is_none_or(|record| record.attributes.field("status.phase") == Some("Terminating"))
+    {
+        return Vec::new();
+    }
+    let place = |plural: &str| format!("/api/v1/namespaces/{namespace}/{plural}");
+    let mut wanted = Vec::new();
+    if shared.store.get(&Key::new("serviceaccounts", namespace, ACCOUNT)).is_none() {
+        wanted.push((place("serviceaccounts"), json!({"metadata": {"name": ACCOUNT}})));
+    }
+    if let Some(ca) = shared.root_ca.get()
+        && shared.store.get(&Key::new("configmaps", namespace, ROOT_CA)).is_none()
+    {
+        let why = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints \
+                   such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across \
+                   distributions of Kubernetes clusters.";
+        let meta = json!({"name": ROOT_CA, "annotations": {"kubernetes.io/description": why}});
+        wanted.push((place("configmaps"), json!({"metadata": meta, "data": {"ca.crt": ca}})));
+    }
+    wanted
+}
+
+/// Creates objects that need not be there yet. Those that are stay as they are: somebody may have changed them.
+pub(crate) fn create_all(shared: &Shared, wanted: Vec<Wanted>) -> Result<()> {
+    if !shared.is_durable || wanted.len() < 2 {
+        return wanted.iter().try_for_each(|one| create_one(shared, one));
+    }
+    // Writes that wait for the disk at the same time share one sync.
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = wanted.iter().map(|one| scope.spawn(|| create_one(shared, one))).collect();
+        threads.into_iter().try_for_each(|thread| {
+            thread
+                .join()
+                .unwrap_or_else(|_| Err(Status::internal("create a first object: the thread panicked")))
+        })
+    })
+}
+
+fn create_one(shared: &Shared, (path, body): &Wanted) -> Result<()> {
+    let target = Target::parse(path)?;
+    match create::create(shared, &target, &Query::default(), &Writer::server(), body.to_string().as_bytes()) {
+        Err(status) if !status.is_taken() => Err(status),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
