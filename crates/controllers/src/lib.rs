@@ -7,11 +7,14 @@
 //! | [`ttl`] | finished Jobs are deleted when their time is up |
 //!
 //! What they share: the watches (`watch`), the work queue (`queue`), who may write when (`turns`, `calls`), events for
-//! people ([`events`]), figures for machines ([`metrics`]), and the objects as they come over the wire (`wire`).
+//! people ([`events`]), figures for machines ([`metrics`]), and the objects as they come over the wire (`wire`). On a
+//! cluster there are also connections ([`connect`]) and the question who works ([`lease`]).
 
 mod calls;
+pub mod connect;
 pub mod events;
 pub mod job;
+pub mod lease;
 pub mod metrics;
 pub mod owner_gc;
 mod queue;

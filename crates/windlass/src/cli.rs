@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use windlass_api::Gates;
 
-use crate::{durations, run, server};
+use crate::{controller, durations, run, server};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -53,6 +53,19 @@ Examples:
   windlass token --user ci
   kubectl create clusterrolebinding ci --clusterrole view --user ci";
 
+const CONTROLLER_EXAMPLES: &str = "\
+Examples:
+  # In a cluster, beside the built-in controller: Jobs with managedBy: windlass.dev/job-controller
+  windlass controller
+
+  # From outside, in place of the built-in controller, in one namespace
+  windlass controller --kubeconfig ~/.kube/config --manage all --namespace batch
+
+Exit codes:
+  0    stopped by SIGINT or SIGTERM; what was under way has ended
+  1    the controller could not start
+  2    the command line is wrong; nothing was started";
+
 /// Kubernetes Jobs, complete and exact, on this machine.
 #[derive(Debug, Parser)]
 #[command(name = "windlass", version, max_term_width = 100)]
@@ -69,6 +82,9 @@ enum Command {
     /// Serve the Kubernetes API for batch work on this machine, and run its Jobs, until stopped
     #[command(after_help = SERVER_EXAMPLES)]
     Server(ServerArgs),
+    /// Control the Jobs of a Kubernetes cluster until stopped
+    #[command(after_help = CONTROLLER_EXAMPLES)]
+    Controller(ControllerArgs),
     /// Make a bearer token for a user of a server on this machine, and print it
     #[command(after_help = TOKEN_EXAMPLES)]
     Token(TokenArgs),
@@ -150,6 +166,83 @@ struct ServerArgs {
 }
 
 #[derive(Debug, Args)]
+struct ControllerArgs {
+    /// How to reach the cluster [default: the service account of the pod that this runs in]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// Which Jobs are ours: those that ask for it, or all that ask for no other controller
+    #[arg(long, value_name = "WHICH", default_value = "opted-in")]
+    manage: Manage,
+
+    /// Only Jobs of this namespace [default: all namespaces]
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
+
+    /// Delay before a failed pod is replaced; doubles with each failure
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = durations::parse)]
+    backoff_base: Duration,
+
+    /// The longest such delay
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = durations::parse)]
+    backoff_max: Duration,
+
+    /// Switch features on or off: Name=true,Name=false
+    #[arg(long, value_name = "GATES", default_value = "", hide_default_value = true, long_help = gates_help())]
+    feature_gates: Gates,
+
+    /// Writes to the API server that may be under way at the same time; fewer while it answers 429
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = writes)]
+    concurrent_writes: usize,
+
+    /// Where to answer /livez, /readyz and /metrics; port 0 is any free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    listen_health: SocketAddr,
+
+    /// Of several replicas only one works: the one that holds a Lease
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set,
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    leader_elect: bool,
+
+    /// How long replicas wait for a leader that is silent
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = durations::parse)]
+    leader_elect_lease_duration: Duration,
+
+    /// How long a leader tries to renew its lease before it stops writing
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = durations::parse)]
+    leader_elect_renew_deadline: Duration,
+
+    /// How long to wait between tries
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = durations::parse)]
+    leader_elect_retry_period: Duration,
+
+    /// The name of the Lease
+    #[arg(long, value_name = "NAME", default_value = "windlass-job-controller")]
+    leader_elect_resource_name: String,
+
+    /// The namespace of the Lease [default: that of the pod, or of the kubeconfig's context]
+    #[arg(long, value_name = "NAME")]
+    leader_elect_resource_namespace: Option<String>,
+}
+
+/// Which Jobs a controller manages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Manage {
+    /// Jobs with `managedBy: windlass.dev/job-controller`.
+    OptedIn,
+    /// These, and all that the built-in controller would manage: it must be off.
+    All,
+}
+
+/// HTTP/2 allows 100 requests at a time on a connection.
+fn writes(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(writes @ 1..=100) => Ok(writes),
+        Ok(_) | Err(_) => Err("not a number from 1 to 100".to_owned()),
+    }
+}
+
+#[derive(Debug, Args)]
 struct TokenArgs {
     /// The data directory of the server [default: ~/.local/share/windlass]
     #[arg(long, value_name = "DIR")]
@@ -186,6 +279,7 @@ pub fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Run(args) => run::main(args.into()),
         Command::Server(args) => server::main(args.into()),
+        Command::Controller(args) => controller::main(args.into()),
         Command::Token(TokenArgs { data_dir, user, groups }) => {
             server::token(&server::TokenOptions { data_dir, user, groups })
         }
@@ -219,6 +313,29 @@ impl From<ServerArgs> for server::Options {
             backoff_base: args.backoff_base,
             backoff_max: args.backoff_max,
             runs_any_image_on_host: matches!(args.runtime, Some(Runtime::Host)),
+        }
+    }
+}
+
+impl From<ControllerArgs> for controller::Options {
+    fn from(args: ControllerArgs) -> Self {
+        Self {
+            kubeconfig: args.kubeconfig,
+            manages_all: args.manage == Manage::All,
+            namespace: args.namespace,
+            gates: args.feature_gates,
+            backoff_base: args.backoff_base,
+            backoff_max: args.backoff_max,
+            concurrent_writes: args.concurrent_writes,
+            listen_health: args.listen_health,
+            leader_elect: args.leader_elect,
+            lease: controller::LeaseOptions {
+                namespace: args.leader_elect_resource_namespace,
+                name: args.leader_elect_resource_name,
+                lease_duration: args.leader_elect_lease_duration,
+                renew_deadline: args.leader_elect_renew_deadline,
+                retry_period: args.leader_elect_retry_period,
+            },
         }
     }
 }
@@ -270,5 +387,36 @@ mod tests {
             runs_any_image_on_host: true,
         };
         assert_eq!(server::Options::from(args), expected);
+    }
+
+    #[test]
+    fn flags_of_a_controller_reach_its_options() {
+        let line = "windlass controller --kubeconfig k --manage all --namespace n --backoff-base 1s --backoff-max 2s \
+                    --feature-gates JobPodFailurePolicy=false --concurrent-writes 7 --listen-health [::1]:1 \
+                    --leader-elect=false --leader-elect-lease-duration 6s --leader-elect-renew-deadline 5s \
+                    --leader-elect-retry-period 4s --leader-elect-resource-name l \
+                    --leader-elect-resource-namespace m";
+        let command = Cli::try_parse_from(line.split_whitespace()).expect("parses").command;
+        let Command::Controller(args) = command else { panic!("{command:?}") };
+        let seconds = Duration::from_secs;
+        let expected = controller::Options {
+            kubeconfig: Some("k".into()),
+            manages_all: true,
+            namespace: Some("n".into()),
+            gates: Gates { job_pod_failure_policy: false, ..Gates::default() },
+            backoff_base: seconds(1),
+            backoff_max: seconds(2),
+            concurrent_writes: 7,
+            listen_health: "[::1]:1".parse().expect("an address"),
+            leader_elect: false,
+            lease: controller::LeaseOptions {
+                namespace: Some("m".into()),
+                name: "l".into(),
+                lease_duration: seconds(6),
+                renew_deadline: seconds(5),
+                retry_period: seconds(4),
+            },
+        };
+        assert_eq!(controller::Options::from(args), expected);
     }
 }

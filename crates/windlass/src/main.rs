@@ -1,6 +1,7 @@
 //! The `windlass` command: runs Kubernetes Jobs on this machine.
 
 mod cli;
+mod controller;
 mod durations;
 mod manifest;
 mod parts;
@@ -22,6 +23,13 @@ fn main() -> ExitCode {
         return keeper::main();
     }
     cli::main()
+}
+
+/// Logs to standard error what `WINDLASS_LOG` asks for.
+fn log_to_stderr(default: &str) {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("WINDLASS_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(std::io::stderr).init();
 }
 
 /// Runs `work` on as many threads as the machine has cores, and leaves without waiting for what it left behind.

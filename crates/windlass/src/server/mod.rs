@@ -111,9 +111,7 @@ impl Error {
 
 /// Runs a server until it is told to stop.
 pub fn main(options: Options) -> ExitCode {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("WINDLASS_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(io::stderr).init();
+    crate::log_to_stderr("warn");
     with_threads(async { report(run(&options).await) })
 }
 

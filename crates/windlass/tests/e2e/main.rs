@@ -1,5 +1,6 @@
 //! The real command with real processes, as a user runs it.
 
+mod controller;
 mod disruptions;
 mod docs;
 mod exits;

@@ -100,6 +100,21 @@ impl Running {
         }
     }
 
+    /// Waits until a text is in so many lines of standard error, and gives the last of them.
+    pub fn wait_for_nth(&mut self, text: &str, count: usize) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut found = self.stderr.lines().filter(|line| line.contains(text));
+            if let Some(line) = found.nth(count - 1) {
+                return line.to_owned();
+            }
+            let line = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+            let line =
+                line.unwrap_or_else(|_| panic!("not {count} lines with {text:?} in:\n{}", self.stderr));
+            self.stderr.push_str(&format!("{line}\n"));
+        }
+    }
+
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id().cast_signed()).expect("a pid");
         rustix::process::kill_process(pid, signal).expect("signalled");
