@@ -23,6 +23,18 @@ pub fn older_kubectl() -> Result<PathBuf> {
     in_cache("kubectl", OLDER_VERSION)
 }
 
+/// The version of helm that renders our chart in tests.
+pub const HELM_VERSION: &str = "v3.19.0";
+
+/// The path of helm.
+pub fn helm() -> Result<PathBuf> {
+    let path = cache()?.join(format!("helm-{HELM_VERSION}")).join("helm");
+    if !path.is_file() {
+        bail!("{} is not there: run `cargo xtask reference`", path.display());
+    }
+    Ok(path)
+}
+
 fn find_in(program: &str, version: &str) -> Result<PathBuf> {
     if let Some(dir) = std::env::var_os("KUBEBUILDER_ASSETS") {
         let path = PathBuf::from(dir).join(program);

@@ -14,6 +14,9 @@ const PROGRAMS: [&str; 4] = ["kube-apiserver", "kube-controller-manager", "kube-
 /// An older kubectl, of the time before requests were sent as protobuf.
 const OLDER_VERSION: &str = "v1.31.14";
 
+/// What renders our chart; `conformance/src/assets.rs` knows it too.
+const HELM_VERSION: &str = "v3.19.0";
+
 /// Builds what tests need and is not there yet.
 pub fn install() -> Result<()> {
     if std::env::var_os("KUBEBUILDER_ASSETS").is_none() {
@@ -22,6 +25,7 @@ pub fn install() -> Result<()> {
         }
     }
     build("conformance/older", OLDER_VERSION, "kubectl")?;
+    install_helm()?;
     if !tools::is_present("etcd") {
         tools::apt(&["etcd-server"])?;
     }
@@ -35,6 +39,27 @@ pub fn install_e2e() -> Result<()> {
         return Ok(());
     }
     go(&root().join("conformance"), VERSION, &["test", "-c"], "k8s.io/kubernetes/test/e2e", &target)
+}
+
+/// helm is a module of its own, with the versions of its own go.mod: nothing of ours pins them.
+fn install_helm() -> Result<()> {
+    let directory = cache()?.join(format!("helm-{HELM_VERSION}"));
+    if directory.join("helm").is_file() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(&directory).with_context(|| format!("make {}", directory.display()))?;
+    let package = format!("helm.sh/helm/v3/cmd/helm@{HELM_VERSION}");
+    eprintln!("+ go install {package}");
+    let status = Command::new("go")
+        .args(["install", "-trimpath", "-ldflags", "-s -w", &package])
+        .env("GOBIN", &directory)
+        .env("CGO_ENABLED", "0")
+        .status()
+        .context("start go: it builds helm, install it from https://go.dev")?;
+    if !status.success() {
+        bail!("go install {package} failed: {status}");
+    }
+    Ok(())
 }
 
 fn build(module: &str, version: &str, program: &str) -> Result<()> {
@@ -77,8 +102,13 @@ fn link_flags(version: &str) -> String {
 
 /// Where a program is kept; `conformance/src/assets.rs` looks there.
 fn path(version: &str, program: &str) -> Result<PathBuf> {
+    Ok(cache()?.join(format!("kubernetes-{version}")).join(program))
+}
+
+/// The cache of built programs, outside the checkout.
+fn cache() -> Result<PathBuf> {
     let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
     let base = base.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
     let base = base.context("neither XDG_CACHE_HOME nor HOME is set")?;
-    Ok(base.join("windlass").join(format!("kubernetes-{version}")).join(program))
+    Ok(base.join("windlass"))
 }
