@@ -85,10 +85,10 @@ impl Audit {
     fn deeds(&self) -> Result<Vec<(Deed, u64)>> {
         let text = std::fs::read_to_string(self.0.path().join("audit.log"))?;
         let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let ours = lines.filter(|entry| {
-            entry["user"]["username"] == USER && entry["stage"] == "ResponseComplete"
-                || entry["user"]["username"] == USER && entry["stage"] == "ResponseStarted"
-        });
+        // A watch is only begun.
+        let is_answered =
+            |entry: &Value| ["ResponseComplete", "ResponseStarted"].iter().any(|s| entry["stage"] == *s);
+        let ours = lines.filter(|entry| entry["user"]["username"] == USER && is_answered(entry));
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         Ok(ours
             .map(|entry| {
@@ -169,7 +169,7 @@ impl World {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), NAMESPACE);
         let request = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
         let token = accounts.create_token_request(NAME, &PostParams::default(), &request).await?;
-        let token = token.status.context("a token")?.token;
+        let token = token.status.and_then(|status| status.token).context("a token")?;
         let file = Kubeconfig::read_from(self.cluster.kubeconfig_for(NAME, &token)?)?;
         Ok(kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
     }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{root, run, tools};
+use crate::{root, tools};
 
 /// The release we are compared with, and the programs of it that tests use.
 const VERSION: &str = "v1.36.4";
