@@ -22,6 +22,7 @@ Tasks:
   reference  build the programs of the real Kubernetes that tests compare with
   conformance  all comparisons with the real Kubernetes, also those that take long
   bench      the benchmarks of bench/, and the bars they must reach
+  bench-server  windlass server beside the real kube-apiserver and etcd, and the bars it must reach
   kill-loop  kills a process that writes to the store, 10,000 times or as often as the number given says, and looks
              whether every acknowledged write is there";
 
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         "coverage" => coverage::measure(),
         "reference" => reference::install(),
         "conformance" => conformance::all(),
+        "bench-server" => bench_server(),
         "kill-loop" => kill_loop(std::env::args().nth(2).as_deref().unwrap_or("10000")),
         "bench" => run("cargo", &["bench", "--package", "windlass-bench"]),
         _ => {
@@ -61,6 +63,14 @@ fn test() -> Result<()> {
 /// The checkout that this program was built from.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Builds both, and measures them one after the other.
+fn bench_server() -> Result<()> {
+    reference::install()?;
+    run("cargo", &["build", "--release", "--package", "windlass"])?;
+    let program = root().join("target/release/windlass").display().to_string();
+    run("cargo", &["run", "--release", "--package", "windlass-bench", "--bin", "server", "--", &program])
 }
 
 /// The test of the same name, with more rounds than the test run has time for.
