@@ -52,22 +52,17 @@ pub(crate) fn create_object(
     }
     let base =
         if object.name().is_empty() { object.meta_text("generateName").to_owned() } else { String::new() };
-    let tries = if base.is_empty() { 1 } else { GENERATE_TRIES };
+    let writer = writer.map(|writer| (writer, absent.as_slice()));
+    if base.is_empty() {
+        return create_named(shared, resource, writer, object, is_dry_run)?
+            .map_err(|existing| Status::already_exists(resource, &existing));
+    }
     let mut taken = base.clone();
-    for _ in 0..tries {
+    for _ in 0..GENERATE_TRIES {
         let mut candidate = object.clone();
-        if !base.is_empty() {
-            candidate.set_meta("name", environment::generated_name(&base, shared.config.entropy.next()));
-        }
-        match create_named(
-            shared,
-            resource,
-            writer.map(|writer| (writer, absent.as_slice())),
-            candidate,
-            is_dry_run,
-        )? {
+        candidate.set_meta("name", environment::generated_name(&base, shared.config.entropy.next()));
+        match create_named(shared, resource, writer, candidate, is_dry_run)? {
             Ok(written) => return Ok(written),
-            Err(existing) if base.is_empty() => return Err(Status::already_exists(resource, &existing)),
             Err(existing) => taken = existing,
         }
     }

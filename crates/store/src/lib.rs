@@ -332,23 +332,23 @@ fn is_at<A>(key: &Key, current: Option<&Arc<Record<A>>>, expected: u64) -> Resul
 }
 
 impl<A: Send + Sync + 'static> Store<A> {
-    /// A store that goes on from what its log held.
+    /// A store that goes on from what its log held. The objects come in the order of their keys.
     fn recovered(
         limits: Limits,
         revision: u64,
-        objects: BTreeMap<Key, Arc<Record<A>>>,
+        objects: Vec<Arc<Record<A>>>,
         damaged: Vec<Damage>,
         log: Box<dyn Log>,
     ) -> std::io::Result<Self> {
         let revision = revision.max(FIRST_REVISION);
         let shared = Shared::new(limits, revision, revision);
-        let mut by_resource: BTreeMap<Box<str>, BTreeMap<Key, Arc<Record<A>>>> = BTreeMap::new();
-        for (key, record) in objects {
-            by_resource.entry(key.resource().into()).or_default().insert(key, record);
-        }
-        let tables = by_resource.into_iter();
-        *shared.tables.write() =
-            tables.map(|(resource, objects)| (resource, Arc::new(Table::new(objects, revision)))).collect();
+        let tables = objects.chunk_by(|a, b| a.key.resource() == b.key.resource());
+        let table = |records: &[Arc<Record<A>>]| {
+            let resource: Box<str> = records.first()?.key.resource().into();
+            let objects = records.iter().map(|record| (record.key.clone(), Arc::clone(record))).collect();
+            Some((resource, Arc::new(Table::new(objects, revision))))
+        };
+        *shared.tables.write() = tables.filter_map(table).collect();
         let shared = Arc::new(shared);
         let of_committer = Arc::clone(&shared);
         let committer = std::thread::Builder::new()

@@ -71,7 +71,7 @@ pub struct Stored {
 pub struct Recovery {
     /// The revision of the last write, also if that was a deletion.
     pub revision: u64,
-    /// The objects that are whole.
+    /// The objects that are whole, in the order of their keys.
     pub objects: Vec<Stored>,
     /// What is not whole.
     pub damaged: Vec<Damage>,

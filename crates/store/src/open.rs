@@ -1,9 +1,10 @@
 //! Opening a store that outlives the process.
 
-use std::collections::BTreeMap;
 use std::io;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 
 use bytes::Bytes;
 
@@ -13,8 +14,12 @@ use crate::record::Record;
 use crate::sqlite::SqliteLog;
 use crate::{Key, Limits, Store};
 
-/// What computes the attributes of an object from its key and bytes; its error says why it cannot.
-pub type Decode<'a, A> = &'a dyn Fn(&Key, &Bytes) -> Result<A, String>;
+/// What computes the attributes of an object from its key and bytes; its error says why it cannot. Objects are decoded
+/// on several threads at once.
+pub type Decode<'a, A> = &'a (dyn Fn(&Key, &Bytes) -> Result<A, String> + Sync);
+
+/// Fewer are decoded sooner than another thread is started.
+const OBJECTS_A_THREAD_MIN: usize = 500;
 
 /// What to do about objects that are not what was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,20 +113,8 @@ impl<A: Send + Sync + 'static> Store<A> {
     ) -> Result<Self, OpenError> {
         let recovery = log.recover()?;
         let mut damaged = recovery.damaged;
-        let mut objects = BTreeMap::new();
-        for stored in recovery.objects {
-            match decode(&stored.key, &stored.bytes) {
-                Ok(attributes) => {
-                    let record = record(stored, attributes);
-                    objects.insert(record.key.clone(), record);
-                }
-                Err(reason) => damaged.push(Damage {
-                    key: Some(stored.key.to_string()),
-                    revision: Some(stored.revision),
-                    reason: format!("cannot be decoded: {reason}"),
-                }),
-            }
-        }
+        let (objects, undecodable) = decode_all(recovery.objects, decode);
+        damaged.extend(undecodable);
         if !damaged.is_empty() {
             match on_damage {
                 OnDamage::Refuse => return Err(OpenError::Damaged(damaged)),
@@ -130,6 +123,52 @@ impl<A: Send + Sync + 'static> Store<A> {
         }
         Self::recovered(limits, recovery.revision, objects, damaged, log).map_err(OpenError::Thread)
     }
+}
+
+/// Decodes all objects, which stay in their order, on all cores: it is what takes longest when a large store is opened.
+fn decode_all<A: Send + Sync>(
+    objects: Vec<Stored>,
+    decode: Decode<'_, A>,
+) -> (Vec<Arc<Record<A>>>, Vec<Damage>) {
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    let share = objects.len().div_ceil(threads).max(OBJECTS_A_THREAD_MIN);
+    let mut rest = objects;
+    let mut shares = Vec::new();
+    while rest.len() > share {
+        let later = rest.split_off(share);
+        shares.push(std::mem::replace(&mut rest, later));
+    }
+    thread::scope(|scope| {
+        let others: Vec<_> =
+            shares.into_iter().map(|share| scope.spawn(move || decode_share(share, decode))).collect();
+        let last = decode_share(rest, decode);
+        let (mut records, mut damaged) = (Vec::new(), Vec::new());
+        let others = others.into_iter().map(|other| match other.join() {
+            Ok(decoded) => decoded,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        for (whole, wrong) in others.chain([last]) {
+            records.extend(whole);
+            damaged.extend(wrong);
+        }
+        (records, damaged)
+    })
+}
+
+fn decode_share<A>(objects: Vec<Stored>, decode: Decode<'_, A>) -> (Vec<Arc<Record<A>>>, Vec<Damage>) {
+    let mut records = Vec::with_capacity(objects.len());
+    let mut damaged = Vec::new();
+    for stored in objects {
+        match decode(&stored.key, &stored.bytes) {
+            Ok(attributes) => records.push(record(stored, attributes)),
+            Err(reason) => damaged.push(Damage {
+                key: Some(stored.key.to_string()),
+                revision: Some(stored.revision),
+                reason: format!("cannot be decoded: {reason}"),
+            }),
+        }
+    }
+    (records, damaged)
 }
 
 fn record<A>(stored: Stored, attributes: A) -> Arc<Record<A>> {

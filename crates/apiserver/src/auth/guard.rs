@@ -159,8 +159,14 @@ impl Guard {
         }
         let (code, text) = match head.uri.path() {
             "/livez" => (StatusCode::OK, "ok"),
-            "/readyz" | "/healthz" if self.is_ready.load(Ordering::Acquire) => (StatusCode::OK, "ok"),
-            "/readyz" | "/healthz" => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
+            "/readyz" | "/healthz" if !self.is_ready.load(Ordering::Acquire) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "stopping")
+            }
+            // Only a restart helps, so that whoever restarts what is not healthy has to hear of it.
+            "/readyz" | "/healthz" if self.shared.store.check_writable().is_err() => {
+                (StatusCode::SERVICE_UNAVAILABLE, "the store takes no writes")
+            }
+            "/readyz" | "/healthz" => (StatusCode::OK, "ok"),
             _ => return None,
         };
         let mut response = Response::new(Body::from(text));
@@ -268,4 +274,45 @@ fn hold(response: Response<Body>, place: Place) -> Response<Body> {
             frame
         }))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_store::faults::{Fault, Faults, FaultyLog};
+    use windlass_store::{OnDamage, Store};
+
+    use super::*;
+    use crate::{Config, attributes_of};
+
+    #[tokio::test]
+    async fn a_server_whose_store_takes_no_writes_is_not_ready_and_goes_on_reading() {
+        let dir = tempfile::tempdir().expect("made");
+        let faults = Faults::default();
+        let config = Config::default();
+        let log = Box::new(FaultyLog::open(dir.path(), faults.clone()).expect("opens"));
+        let store = Store::open_log(log, config.limits, OnDamage::Refuse, &attributes_of).expect("opens");
+        let server = Server::with_store(config, store, true).expect("namespaces");
+        let guard = Guard::new(&server, Tokens::none(), Limits::default()).expect("roles");
+        let ask = async |path: &str| {
+            let request = Request::get(path).body(Body::empty()).expect("valid");
+            let response = guard.answer(&Peer::default(), request).await;
+            let status = response.status().as_u16();
+            let body = response.into_body().collect().await.expect("whole").to_bytes();
+            (status, String::from_utf8(body.to_vec()).expect("text"))
+        };
+        assert_eq!(ask("/readyz").await, (200, "ok".to_owned()));
+        let (_, syncs) = faults.calls();
+        faults.fail_sync(syncs + 1, Fault::Before);
+        let key = Key::new("configmaps", "default", "a");
+        let write = || server.store().create(key.clone(), crate::Attributes::default(), |_| "{}".into());
+        write().expect_err("the disk is in doubt");
+        for (path, want) in [
+            ("/readyz", (503, "the store takes no writes".to_owned())),
+            ("/healthz", (503, "the store takes no writes".to_owned())),
+            ("/livez", (200, "ok".to_owned())),
+        ] {
+            assert_eq!(ask(path).await, want, "{path}");
+        }
+        assert!(server.store().get(&Key::new("namespaces", "", "default")).is_some());
+    }
 }
