@@ -14,7 +14,7 @@ use crate::object::Object;
 use crate::request::{Query, Target};
 use crate::resources::Resource;
 use crate::status::{Result, Status};
-use crate::write::Written;
+use crate::write::{Written, check_size};
 use crate::{Shared, admission, answer, bootstrap, environment};
 
 /// upstream: how many generated names are tried.
@@ -102,6 +102,7 @@ fn create_named(
     }
     let key = Key::new(resource.plural, object.namespace(), object.name());
     let draft = object.draft(resource);
+    check_size(&draft)?;
     if is_dry_run {
         if shared.store.get(&key).is_some() {
             return Ok(Err(object.name().to_owned()));
@@ -116,6 +117,7 @@ fn create_named(
             Ok(Ok(Written { bytes: record.bytes.clone(), revision: record.revision, warnings }))
         }
         Err(Error::Exists(_)) => Ok(Err(object.name().to_owned())),
+        Err(Error::Log(error)) => Err(Status::not_stored(&error)),
         Err(error) => Err(Status::internal(&error.to_string())),
     }
 }

@@ -251,6 +251,7 @@ pub(crate) fn object_at(
             }
             Err(Error::Conflict(_)) => {}
             Err(Error::NotFound(_)) => return Err(Status::not_found(resource, key.name())),
+            Err(Error::Log(error)) => return Err(Status::not_stored(&error)),
             Err(error) => return Err(Status::internal(&error.to_string())),
         }
     }

@@ -1,11 +1,14 @@
 //! What is particular to a kind when it is written: defaults, strategy and validation, as functions in the table.
 
+mod budget;
 mod config;
+mod cron_job;
 mod job;
 mod namespace;
 mod pod;
 mod priority_class;
 mod rbac;
+mod small;
 
 use windlass_api::Gates;
 use windlass_api::field::{Errors, Path};
@@ -63,10 +66,48 @@ pub const POD: Hooks =
 pub const JOB: Hooks =
     Hooks { create: job::create, update: job::update, status: job::status, is_complete: true };
 /// ConfigMaps.
-pub const CONFIG_MAP: Hooks = Hooks { update: config::update_config_map, ..Hooks::NONE };
+pub const CONFIG_MAP: Hooks = Hooks {
+    create: config::create_config_map,
+    update: config::update_config_map,
+    status: Hooks::NONE.status,
+    is_complete: true,
+};
+/// CronJobs.
+pub const CRON_JOB: Hooks =
+    Hooks { create: cron_job::create, update: cron_job::update, status: cron_job::status, is_complete: true };
+/// PodDisruptionBudgets.
+pub const BUDGET: Hooks =
+    Hooks { create: budget::create, update: budget::update, status: budget::status, is_complete: true };
+/// Leases.
+pub const LEASE: Hooks = Hooks {
+    create: small::create_lease,
+    update: small::update_lease,
+    status: Hooks::NONE.status,
+    is_complete: true,
+};
+/// Events.
+pub const EVENT: Hooks = Hooks { create: small::create_event, update: small::update_event, ..Hooks::NONE };
+/// Nodes.
+pub const NODE: Hooks = Hooks {
+    create: small::create_node,
+    update: small::update_node,
+    status: small::status_node,
+    is_complete: true,
+};
+/// Services.
+pub const SERVICE: Hooks = Hooks {
+    create: small::create_service,
+    update: small::update_service,
+    status: Hooks::NONE.status,
+    is_complete: true,
+};
 /// Secrets.
-pub const SECRET: Hooks =
-    Hooks { create: config::create_secret, update: config::update_secret, ..Hooks::NONE };
+pub const SECRET: Hooks = Hooks {
+    create: config::create_secret,
+    update: config::update_secret,
+    status: Hooks::NONE.status,
+    is_complete: true,
+};
 /// Namespaces.
 pub const NAMESPACE: Hooks = Hooks { create: namespace::create, update: namespace::update, ..Hooks::NONE };
 /// PriorityClasses.

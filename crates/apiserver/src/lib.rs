@@ -30,11 +30,14 @@ mod decode;
 mod delete;
 mod discovery;
 mod environment;
+mod events;
 mod eviction;
 mod fields;
 mod form;
+mod health;
 pub mod hooks;
 mod managed;
+mod metrics;
 mod object;
 mod patch;
 mod pods;
@@ -54,8 +57,9 @@ mod write;
 mod yaml;
 
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
@@ -63,7 +67,7 @@ use axum::extract::State;
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use windlass_api::Gates;
-use windlass_store::{Key, Limits, OnDamage, Store};
+use windlass_store::{Key, Limits, Log, OnDamage, Store};
 
 pub use environment::{Clock, Entropy, SystemClock, SystemEntropy};
 pub use object::{Attributes, Object};
@@ -129,6 +133,9 @@ pub(crate) struct Shared {
     pub(crate) root_ca: OnceLock<String>,
     /// What tokens are signed with.
     pub(crate) token_key: OnceLock<service_account::Key>,
+    /// Whether the server is about to end.
+    pub(crate) is_stopping: AtomicBool,
+    pub(crate) metrics: metrics::Metrics,
     /// Whether writes wait for a disk.
     pub(crate) is_durable: bool,
 }
@@ -175,6 +182,13 @@ impl Server {
             .map_err(|status| OpenError::First(status.to_json()["message"].to_string()))
     }
 
+    /// A server on a log that may fail: for tests.
+    pub fn open_log(config: Config, log: Box<dyn Log>) -> std::result::Result<Self, OpenError> {
+        let store = Store::open_log(log, config.limits, OnDamage::Refuse, &attributes_of)?;
+        Self::with_store(config, store, true)
+            .map_err(|status| OpenError::First(status.to_json()["message"].to_string()))
+    }
+
     fn with_store(config: Config, store: Store<Attributes>, is_durable: bool) -> Result<Self> {
         let shared = Shared {
             store: Arc::new(store),
@@ -182,6 +196,8 @@ impl Server {
             watches: AtomicU64::new(0),
             root_ca: OnceLock::new(),
             token_key: OnceLock::new(),
+            is_stopping: AtomicBool::new(false),
+            metrics: metrics::Metrics::new(),
             is_durable,
         };
         bootstrap::install(&shared)?;
@@ -227,11 +243,22 @@ fn attributes_of(key: &Key, bytes: &Bytes) -> std::result::Result<Attributes, St
 
 async fn serve(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Response<Body> {
     let takes_gzip = accept::takes_gzip(request.headers());
-    match route(&shared, request).await {
+    let (head, body) = request.into_parts();
+    let counted = head.extensions.get::<metrics::Counted>().is_none();
+    let counted = counted.then(|| (metrics::Asked::of(&head), Instant::now()));
+    let is_other_event = events::is_path(head.uri.path());
+    let request = Request::from_parts(head, body);
+    let done =
+        if is_other_event { events::serve(&shared, request).await } else { route(&shared, request).await };
+    let response = match done {
         Ok(response) if takes_gzip => answer::compressed(response).await,
         Ok(response) => response,
         Err(status) => status.into_response(),
+    };
+    if let Some((asked, started)) = counted {
+        shared.metrics.count(&asked, response.status(), started.elapsed());
     }
+    response
 }
 
 async fn route(shared: &Arc<Shared>, request: Request<Body>) -> Result<Response<Body>> {
@@ -240,18 +267,25 @@ async fn route(shared: &Arc<Shared>, request: Request<Body>) -> Result<Response<
         match head.uri.path() {
             "/.well-known/openid-configuration" => return Ok(service_account::discovery(&head)),
             "/openid/v1/jwks" => return service_account::key_set(shared),
+            "/metrics" => return metrics::serve(shared),
             _ => {}
         }
     }
+    if health::is_path(head.uri.path()) {
+        return health::serve(shared, &head);
+    }
     if let Some(answer) = discovery::serve(&head) {
         return answer;
+    }
+    if let Some(namespace) = pods::bindings_of(head.uri.path()) {
+        return bind(shared, head, body, &namespace).await;
     }
     let target = Target::parse(head.uri.path())?;
     let query = Query::parse(&head.uri)?;
     let form = Form::negotiate(&head.headers, &query)?;
     if head.method == Method::GET {
         return match (target.name.as_str(), target.subresource.as_str()) {
-            (_, "binding" | "eviction" | "token") if target.has_subresource() => {
+            (_, "binding" | "eviction" | "finalize" | "token") if target.has_subresource() => {
                 Err(Status::method_not_allowed())
             }
             ("", _) if query.flag("watch").unwrap_or(false) => watch::open(shared, &target, &query, form),
@@ -275,6 +309,24 @@ async fn route(shared: &Arc<Shared>, request: Request<Body>) -> Result<Response<
     form.convert(resource, response, shared.config.clock.now()).await
 }
 
+/// POST to the collection of bindings: the body names the pod.
+async fn bind(
+    shared: &Arc<Shared>,
+    mut head: http::request::Parts,
+    body: Body,
+    namespace: &str,
+) -> Result<Response<Body>> {
+    if head.method != Method::POST {
+        return Err(Status::method_not_allowed());
+    }
+    let query = Query::parse(&head.uri)?;
+    let body = request::read_body(&mut head, body).await?;
+    let target = pods::binding_target(namespace, &body)?;
+    let shared = Arc::clone(shared);
+    let done = tokio::task::spawn_blocking(move || pods::bind(&shared, &target, &query, &body)).await;
+    done.map_err(|error| Status::internal(&format!("write: {error}")))?
+}
+
 /// Everything that is not a GET.
 fn change(
     shared: &Shared,
@@ -285,8 +337,10 @@ fn change(
 ) -> Result<Response<Body>> {
     let has_status = target.resource.has_status;
     let is_pod = target.resource.plural == "pods";
+    let is_namespace = target.resource.plural == "namespaces";
     let is_account = target.resource.plural == "serviceaccounts";
     match (&head.method, target.name.as_str(), target.subresource.as_str()) {
+        (_, _, "") if target.resource.is_read_only => Err(Status::method_not_allowed()),
         (&Method::POST, "", _) if target.resource.namespaced && target.namespace.is_empty() => {
             Err(Status::method_not_allowed())
         }
@@ -309,6 +363,10 @@ fn change(
             request::require_json(&head.headers)?;
             write::replace(shared, target, query, head, body, write::Scope::Status)
         }
+        (&Method::PUT, _, "finalize") if is_namespace => {
+            request::require_json(&head.headers)?;
+            write::replace(shared, target, query, head, body, write::Scope::Finalize)
+        }
         (&Method::PATCH, name, "") if !name.is_empty() => {
             write::patch(shared, target, query, head, body, write::Scope::Main)
         }
@@ -319,6 +377,7 @@ fn change(
         (&Method::DELETE, _, "") => delete::one(shared, target, query, body),
         (_, _, "") => Err(Status::method_not_allowed()),
         (_, _, "status") if has_status => Err(Status::method_not_allowed()),
+        (_, _, "finalize") if is_namespace => Err(Status::method_not_allowed()),
         (_, _, "token") if is_account => Err(Status::method_not_allowed()),
         (_, _, "binding" | "eviction") if is_pod => Err(Status::method_not_allowed()),
         _ => Err(Status::no_such_path()),

@@ -396,6 +396,11 @@ pub struct Draft {
 }
 
 impl Draft {
+    /// How many bytes it has, without the revision.
+    pub fn size(&self) -> usize {
+        self.resource.version_prefix.len() + self.tail.len()
+    }
+
     /// The JSON with its revision.
     pub fn stamp(&self, revision: u64) -> Bytes {
         stamped(self.resource, &self.tail, revision)

@@ -56,6 +56,20 @@ pub(crate) fn bind(shared: &Shared, target: &Target, query: &Query, body: &[u8])
     Ok(answer::json(StatusCode::CREATED, &status::success(StatusCode::CREATED, None), &[]))
 }
 
+/// The namespace of `/api/v1/namespaces/{namespace}/bindings`.
+pub(crate) fn bindings_of(path: &str) -> Option<String> {
+    match path.trim_matches('/').split('/').collect::<Vec<_>>()[..] {
+        ["api", "v1", "namespaces", namespace, "bindings"] => Some(namespace.to_owned()),
+        _ => None,
+    }
+}
+
+/// The pod that a binding in that collection is about.
+pub(crate) fn binding_target(namespace: &str, body: &[u8]) -> Result<Target> {
+    let binding: Binding = decode("Binding", body)?;
+    Target::parse(&format!("/api/v1/namespaces/{namespace}/pods/{}/binding", binding.metadata.name))
+}
+
 fn check_binding(binding: &Binding) -> Result<()> {
     let path = field::Path::new("target");
     let mut errors = Vec::new();

@@ -44,6 +44,8 @@ pub struct Resource {
     pub is_in_all: bool,
     /// Subresources that are of another kind than the object, by name.
     pub subresources: &'static [Subresource],
+    /// Whether nobody acts on such objects here, so that none can be made.
+    pub is_read_only: bool,
     /// `batch/v1`, or `v1`.
     pub api_version: &'static str,
     /// What every stored object of this kind begins with, up to and without `"metadata"`.
@@ -52,7 +54,7 @@ pub struct Resource {
     pub(crate) version_prefix: &'static str,
 }
 
-/// A subresource that can only be created.
+/// A subresource of another kind than the object, or with verbs of its own.
 #[derive(Debug)]
 pub struct Subresource {
     /// The last part of the path.
@@ -63,6 +65,8 @@ pub struct Subresource {
     pub version: &'static str,
     /// Its kind.
     pub kind: &'static str,
+    /// What can be done with it.
+    pub verbs: &'static [&'static str],
 }
 
 /// A field that can be selected by.
@@ -124,6 +128,7 @@ impl Resource {
             short_names: &[],
             is_in_all: false,
             subresources: &[],
+            is_read_only: false,
         }
     }
 
@@ -180,13 +185,20 @@ macro_rules! row {
     (@@ cluster) => { false };
 }
 
-static RESOURCES: [Resource; 16] = [
+static RESOURCES: [Resource; 27] = [
     Resource {
         returns_deleted: true,
         has_status: true,
         fields: fields!["status.phase" => "/status/phase"],
         hooks: hooks::NAMESPACE,
         short_names: &["ns"],
+        subresources: &[Subresource {
+            name: "finalize",
+            group: "",
+            version: "",
+            kind: "Namespace",
+            verbs: &["update"],
+        }],
         ..row!(cluster, "v1", "Namespace", "namespaces")
     },
     Resource {
@@ -206,12 +218,19 @@ static RESOURCES: [Resource; 16] = [
         short_names: &["po"],
         is_in_all: true,
         subresources: &[
-            Subresource { name: "binding", group: "", version: "", kind: "Binding" },
-            Subresource { name: "eviction", group: "policy", version: "v1", kind: "Eviction" },
+            Subresource { name: "binding", group: "", version: "", kind: "Binding", verbs: &["create"] },
+            Subresource {
+                name: "eviction",
+                group: "policy",
+                version: "v1",
+                kind: "Eviction",
+                verbs: &["create"],
+            },
         ],
         ..row!(namespaced, "v1", "Pod", "pods")
     },
     Resource {
+        hooks: hooks::EVENT,
         short_names: &["ev"],
         create_on_update: true,
         has_dependents: false,
@@ -232,6 +251,7 @@ static RESOURCES: [Resource; 16] = [
     },
     Resource {
         registry: "minions",
+        hooks: hooks::NODE,
         short_names: &["no"],
         has_status: true,
         fields: fields!["spec.unschedulable" => "/spec/unschedulable" or "false"],
@@ -255,8 +275,67 @@ static RESOURCES: [Resource; 16] = [
             group: "authentication.k8s.io",
             version: "v1",
             kind: "TokenRequest",
+            verbs: &["create"],
         }],
         ..row!(namespaced, "v1", "ServiceAccount", "serviceaccounts")
+    },
+    Resource {
+        returns_deleted: true,
+        has_status: true,
+        hooks: hooks::SERVICE,
+        registry: "services/specs",
+        fields: fields!["spec.clusterIP" => "/spec/clusterIP", "spec.type" => "/spec/type"],
+        short_names: &["svc"],
+        is_in_all: true,
+        ..row!(namespaced, "v1", "Service", "services")
+    },
+    Resource {
+        returns_deleted: true,
+        has_status: true,
+        short_names: &["pvc"],
+        ..row!(namespaced, "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+    },
+    Resource {
+        returns_deleted: true,
+        has_status: true,
+        short_names: &["quota"],
+        ..row!(namespaced, "v1", "ResourceQuota", "resourcequotas")
+    },
+    Resource { short_names: &["limits"], ..row!(namespaced, "v1", "LimitRange", "limitranges") },
+    Resource {
+        returns_deleted: true,
+        has_generation: true,
+        ..row!(namespaced, "v1", "PodTemplate", "podtemplates")
+    },
+    Resource {
+        short_names: &["rc"],
+        is_in_all: true,
+        is_read_only: true,
+        ..row!(namespaced, "v1", "ReplicationController", "replicationcontrollers")
+    },
+    Resource {
+        short_names: &["ds"],
+        is_in_all: true,
+        is_read_only: true,
+        ..row!(namespaced, "apps", "v1", "DaemonSet", "daemonsets")
+    },
+    Resource {
+        short_names: &["deploy"],
+        is_in_all: true,
+        is_read_only: true,
+        ..row!(namespaced, "apps", "v1", "Deployment", "deployments")
+    },
+    Resource {
+        short_names: &["rs"],
+        is_in_all: true,
+        is_read_only: true,
+        ..row!(namespaced, "apps", "v1", "ReplicaSet", "replicasets")
+    },
+    Resource {
+        short_names: &["sts"],
+        is_in_all: true,
+        is_read_only: true,
+        ..row!(namespaced, "apps", "v1", "StatefulSet", "statefulsets")
     },
     Resource {
         has_status: true,
@@ -270,19 +349,29 @@ static RESOURCES: [Resource; 16] = [
     Resource {
         has_status: true,
         has_generation: true,
+        hooks: hooks::CRON_JOB,
         short_names: &["cj"],
         is_in_all: true,
         ..row!(namespaced, "batch", "v1", "CronJob", "cronjobs")
     },
+    // Kept as core Events: see [`crate::events`].
+    Resource {
+        short_names: &["ev"],
+        create_on_update: true,
+        has_dependents: false,
+        ..row!(namespaced, "events.k8s.io", "v1", "Event", "events")
+    },
     Resource {
         unconditional_update: false,
         create_on_update: true,
+        hooks: hooks::LEASE,
         ..row!(namespaced, "coordination.k8s.io", "v1", "Lease", "leases")
     },
     Resource {
         has_status: true,
         has_generation: true,
         unconditional_update: false,
+        hooks: hooks::BUDGET,
         short_names: &["pdb"],
         ..row!(namespaced, "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
     },

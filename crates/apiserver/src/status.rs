@@ -4,6 +4,7 @@ use axum::body::Body;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::{Map, Value, json};
 use windlass_api::field;
+use windlass_store::LogError;
 
 use crate::resources::Resource;
 
@@ -317,6 +318,23 @@ impl Status {
     pub fn body_too_large(limit: usize) -> Self {
         let message = format!("Request entity too large: limit is {limit}");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
+    }
+
+    /// An object is too large to be stored.
+    pub(crate) fn object_too_large(limit: usize) -> Self {
+        let message = format!("Request entity too large: the object is larger than {limit} bytes");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
+    }
+
+    /// The store did not keep a write.
+    pub(crate) fn not_stored(error: &LogError) -> Self {
+        let (code, reason) = match error {
+            LogError::Full(_) => (StatusCode::INSUFFICIENT_STORAGE, "InsufficientStorage"),
+            LogError::Failed(_) | LogError::Refused(_) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable")
+            }
+        };
+        Self::new(code, reason, error.to_string()).with_details(json!({}))
     }
 
     /// A JSON patch has too many operations.

@@ -16,7 +16,7 @@ use crate::create::create_object;
 use crate::decode::Validation;
 use crate::hooks::{Context, Warnings};
 use crate::managed::{self, Writer};
-use crate::object::{Attributes, Object};
+use crate::object::{Attributes, Draft, Object};
 use crate::patch::Patch;
 use crate::request::{Query, Target, media_type};
 use crate::resources::Resource;
@@ -34,6 +34,8 @@ pub(crate) enum Scope {
     Main,
     /// The status, labels, annotations and finalizers.
     Status,
+    /// The finalizers in the spec of a namespace.
+    Finalize,
     /// What the server itself changes: no rules but those of deletion.
     Server,
 }
@@ -44,6 +46,7 @@ impl Scope {
         match self {
             Self::Main | Self::Server => "",
             Self::Status => "status",
+            Self::Finalize => "finalize",
         }
     }
 }
@@ -178,6 +181,7 @@ fn try_update(
             warnings
         }
         Scope::Status => prepare_status(resource, &mut new, old, context)?,
+        Scope::Finalize => prepare_finalize(resource, &mut new, old)?,
         Scope::Server => Warnings::new(),
     };
     match writer {
@@ -189,6 +193,7 @@ fn try_update(
         return Ok(Some(Written { bytes, revision, warnings }));
     }
     let draft = new.draft(resource);
+    check_size(&draft)?;
     if is_dry_run {
         let revision = record.revision;
         return Ok(Some(Written { bytes: draft.stamp(revision), revision, warnings }));
@@ -210,6 +215,7 @@ fn try_update(
         }
         Err(Error::Conflict(_)) => Ok(None),
         Err(Error::NotFound(_)) => Err(Status::not_found(resource, &target.name)),
+        Err(Error::Log(error)) => Err(Status::not_stored(&error)),
         Err(error) => Err(Status::internal(&error.to_string())),
     }
 }
@@ -277,6 +283,21 @@ fn prepare_status(
         check_meta_update(resource, new, old)?;
     }
     Ok(warnings)
+}
+
+/// upstream: namespaceFinalizeStrategy. Everything but the finalizers stays.
+fn prepare_finalize(resource: &Resource, new: &mut Object, old: &Object) -> Result<Warnings> {
+    new.copy_section(old, "status");
+    check_meta_update(resource, new, old)?;
+    Ok(Warnings::new())
+}
+
+/// upstream: what etcd takes in one request.
+const OBJECT_BYTES_MAX: usize = 3 << 19;
+
+/// Refuses an object that is too large to be stored.
+pub(crate) fn check_size(draft: &Draft) -> Result<()> {
+    if draft.size() > OBJECT_BYTES_MAX { Err(Status::object_too_large(OBJECT_BYTES_MAX)) } else { Ok(()) }
 }
 
 /// Metadata is looked at only when it was changed: most writes change a status or one finalizer.

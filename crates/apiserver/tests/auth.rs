@@ -23,7 +23,7 @@ fn guard() -> (Guard, Server) {
 fn peer(user: &str, groups: &[&str]) -> Peer {
     let groups = groups.iter().map(|group| (*group).to_owned()).collect();
     let certified = Certified { identity: Identity::new(user, groups), not_after: i64::MAX };
-    Peer { certified: Some(certified), has_certificate: true }
+    Peer { certified: Some(certified), has_certificate: true, address: None }
 }
 
 fn admin() -> Peer {
@@ -111,7 +111,7 @@ async fn without_a_credential_every_path_but_health_is_unauthorized() {
         );
     }
     guard.set_ready(false);
-    assert_eq!(get(&guard, &Peer::default(), "/readyz").await.code, 503);
+    assert_eq!(get(&guard, &Peer::default(), "/readyz").await.code, 500);
     assert_eq!(get(&guard, &Peer::default(), "/livez").await.code, 200);
 }
 
@@ -119,7 +119,7 @@ async fn without_a_credential_every_path_but_health_is_unauthorized() {
 async fn a_credential_that_does_not_count_is_unauthorized_even_for_health() {
     let (guard, _) = guard();
     let unauthorized = failure(401, "Unauthorized", "Unauthorized", None);
-    let stranger = Peer { certified: None, has_certificate: true };
+    let stranger = Peer { certified: None, has_certificate: true, address: None };
     assert_eq!(get(&guard, &stranger, "/livez").await, unauthorized);
     let mut expired = admin();
     expired.certified.as_mut().expect("certified").not_after = common::START - 1;
@@ -376,7 +376,7 @@ async fn a_token_counts_until_it_is_taken_out_of_the_file() {
 #[tokio::test]
 async fn a_server_with_no_room_says_when_to_come_back() {
     let server = cluster().server;
-    let limits = Limits { reads: 0, ..Limits::default() };
+    let limits = Limits { reads: 0, waiting_each: 0, ..Limits::default() };
     let guard = Guard::new(&server, Tokens::none(), limits).expect("a guard");
     let request = Request::get("/api/v1/pods").body(Body::empty()).expect("a request");
     let response = guard.answer(&admin(), request).await;

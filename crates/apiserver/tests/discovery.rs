@@ -27,6 +27,8 @@ async fn the_groups_are_listed_in_the_order_in_which_they_are_preferred() {
     });
     assert_eq!(cluster.get("/api").await.body, want);
     let groups = [
+        "apps",
+        "events.k8s.io",
         "authentication.k8s.io",
         "authorization.k8s.io",
         "batch",
@@ -88,19 +90,30 @@ async fn the_resources_of_a_group_are_listed_with_their_verbs_and_subresources()
     assert_eq!(find("namespaces"), namespaces);
     let names: Vec<&str> = resources.iter().filter_map(|r| r["name"].as_str()).collect();
     let want = [
+        "bindings",
         "configmaps",
         "events",
+        "limitranges",
         "namespaces",
+        "namespaces/finalize",
         "namespaces/status",
         "nodes",
         "nodes/status",
+        "persistentvolumeclaims",
+        "persistentvolumeclaims/status",
         "pods",
         "pods/binding",
         "pods/eviction",
         "pods/status",
+        "podtemplates",
+        "replicationcontrollers",
+        "resourcequotas",
+        "resourcequotas/status",
         "secrets",
         "serviceaccounts",
         "serviceaccounts/token",
+        "services",
+        "services/status",
     ];
     assert_eq!(names, want);
 }
@@ -164,8 +177,12 @@ async fn health_is_told_in_a_word_or_check_by_check() {
         ("/livez", "ok"),
         ("/readyz", "ok"),
         ("/readyz/ping", "ok"),
-        ("/livez?verbose", "[+]ping ok\nlivez check passed\n"),
-        ("/readyz?verbose=true&exclude=ping", "[+]ping excluded: ok\nreadyz check passed\n"),
+        ("/livez?verbose", "[+]ping ok\n[+]log ok\n[+]etcd ok\nlivez check passed\n"),
+        ("/livez/etcd", "ok"),
+        (
+            "/readyz?verbose=true&exclude=ping",
+            "[+]ping excluded: ok\n[+]log ok\n[+]etcd ok\n[+]shutdown ok\nreadyz check passed\n",
+        ),
     ] {
         let answer = text(cluster.raw(Method::GET, path, "", String::new()).await).await;
         assert_eq!(answer, (200, "text/plain; charset=utf-8".to_owned(), want.to_owned()), "{path}");
@@ -223,7 +240,7 @@ async fn every_stored_kind_has_a_schema_and_a_patch_that_validates_fields() {
             assert_eq!(own, 1, "{kind}");
         }
     }
-    assert_eq!(kinds, 9, "of the groups with a name");
+    assert_eq!(kinds, 14, "of the groups with a name");
     let job = cluster.get("/openapi/v3/apis/batch/v1").await.body["components"]["schemas"]["io.k8s.api.batch.v1.Job"]
         .clone();
     assert_eq!(

@@ -115,7 +115,11 @@ async fn reviews_and_roles_in_protobuf_pass_the_guard() {
     let cluster = cluster();
     let guard = Guard::new(&cluster.server, Tokens::none(), Limits::default()).expect("a guard");
     let identity = Identity::new("root", vec!["system:masters".to_owned()]);
-    let root = Peer { certified: Some(Certified { identity, not_after: i64::MAX }), has_certificate: true };
+    let root = Peer {
+        certified: Some(Certified { identity, not_after: i64::MAX }),
+        has_certificate: true,
+        address: None,
+    };
     let (review, _) = sent("SelfSubjectAccessReview", "sent");
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let answer = read(guard.answer(&root, request(Method::POST, path, review)).await).await;

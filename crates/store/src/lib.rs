@@ -205,6 +205,11 @@ impl<A> Store<A> {
         self.shared.table(key.resource()).read().objects.get(key).cloned()
     }
 
+    /// How many objects are below `prefix`.
+    pub fn count(&self, prefix: &Prefix) -> usize {
+        self.shared.table(prefix.resource()).read().range(prefix).count()
+    }
+
     /// All objects below `prefix`, as they are now.
     pub fn list(&self, prefix: &Prefix) -> List<A> {
         let table = self.shared.table(prefix.resource());

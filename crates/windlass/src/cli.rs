@@ -144,6 +144,18 @@ struct ServerArgs {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
+    /// Where to write a line for each write [default: audit.log in the data directory]
+    #[arg(long, value_name = "FILE")]
+    audit_log_path: Option<PathBuf>,
+
+    /// Size in MiB at which the audit file is put aside
+    #[arg(long, value_name = "MIB", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    audit_log_maxsize: u64,
+
+    /// How many audit files are kept aside
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    audit_log_maxbackup: usize,
+
     /// How many nodes run pods on this machine; 0 when something else plays the kubelets
     #[arg(long, value_name = "N", default_value_t = 1)]
     nodes: u32,
@@ -308,6 +320,9 @@ impl From<ServerArgs> for server::Options {
             listen: args.listen,
             allows_remote: args.allow_remote,
             kubeconfig: args.kubeconfig,
+            audit_path: args.audit_log_path,
+            audit_bytes_max: args.audit_log_maxsize << 20,
+            audit_backups: args.audit_log_maxbackup,
             nodes: args.nodes,
             gates: args.feature_gates,
             backoff_base: args.backoff_base,
@@ -372,6 +387,7 @@ mod tests {
     #[test]
     fn flags_of_a_server_reach_its_options() {
         let line = "windlass server --data-dir d --listen [::1]:1 --allow-remote --kubeconfig k --nodes 0 \
+                    --audit-log-path a --audit-log-maxsize 3 --audit-log-maxbackup 4 \
                     --backoff-base 1s --backoff-max 2s --feature-gates JobPodFailurePolicy=false --runtime host";
         let command = Cli::try_parse_from(line.split_whitespace()).expect("parses").command;
         let Command::Server(args) = command else { panic!("{command:?}") };
@@ -380,6 +396,9 @@ mod tests {
             listen: "[::1]:1".parse().expect("an address"),
             allows_remote: true,
             kubeconfig: Some("k".into()),
+            audit_path: Some("a".into()),
+            audit_bytes_max: 3 << 20,
+            audit_backups: 4,
             nodes: 0,
             gates: Gates { job_pod_failure_policy: false, ..Gates::default() },
             backoff_base: Duration::from_secs(1),

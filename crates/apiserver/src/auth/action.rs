@@ -96,6 +96,24 @@ impl Action {
         Self { verb: verb.to_owned(), to: Object::Resource(resource) }
     }
 
+    /// Whether it goes on until one side ends it. upstream: long-running requests.
+    pub(crate) fn is_stream(&self) -> bool {
+        let subresource = match &self.to {
+            Object::Resource(target) => target.subresource.as_str(),
+            Object::Path(_) => "",
+        };
+        self.verb == "watch" || matches!(subresource, "attach" | "exec" | "log" | "portforward")
+    }
+
+    /// Whether a line of it stands in the audit file: writes, and what runs commands in pods.
+    pub(crate) fn is_audited(&self) -> bool {
+        let subresource = match &self.to {
+            Object::Resource(target) => target.subresource.as_str(),
+            Object::Path(_) => "",
+        };
+        !self.only_reads() || matches!(subresource, "attach" | "exec" | "portforward")
+    }
+
     /// Whether nothing is changed by it.
     pub(crate) fn only_reads(&self) -> bool {
         matches!(self.verb.as_str(), "get" | "list" | "watch" | "head")

@@ -1,8 +1,9 @@
 //! The service that the network reaches: authentication, authorisation and limits around the router.
 
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -13,12 +14,15 @@ use tower::ServiceExt;
 use windlass_store::Key;
 
 use super::action::{Action, Object};
+use super::audit::{Audit, Draft};
 use super::certificate::Certified;
 use super::identity::Identity;
 use super::lanes::{Lanes, Limits, Place};
+use super::policy::Verdict;
 use super::reviews::Review;
 use super::tokens::{self, Tokens};
 use super::{defaults, escalation, policy};
+use crate::metrics::{Asked, Counted};
 use crate::request::{BODY_BYTES_MAX, media_type, read_body, require_json};
 use crate::status::{Result, Status};
 use crate::{Server, Shared, apply, resources, service_account};
@@ -33,6 +37,8 @@ pub struct Peer {
     pub certified: Option<Certified>,
     /// Whether it has shown a certificate at all.
     pub has_certificate: bool,
+    /// Where it is.
+    pub address: Option<IpAddr>,
 }
 
 /// Lets those in who may come in.
@@ -41,7 +47,7 @@ pub struct Guard {
     router: Router,
     tokens: Tokens,
     lanes: Lanes,
-    is_ready: AtomicBool,
+    audit: Option<Audit>,
 }
 
 impl std::fmt::Debug for Guard {
@@ -59,22 +65,31 @@ impl Guard {
             router: server.router(),
             tokens,
             lanes: Lanes::new(limits),
-            is_ready: AtomicBool::new(true),
+            audit: None,
         })
+    }
+
+    /// Writes a line for each write.
+    #[must_use]
+    pub fn with_audit(self, audit: Audit) -> Self {
+        Self { audit: Some(audit), ..self }
     }
 
     /// What `/readyz` says.
     pub fn set_ready(&self, is_ready: bool) {
-        self.is_ready.store(is_ready, Ordering::Release);
+        self.shared.is_stopping.store(!is_ready, Ordering::Release);
     }
 
     /// Answers a request of a peer.
     pub async fn answer(&self, peer: &Peer, request: Request<Body>) -> Response<Body> {
         let version = request.version();
-        let mut response = match self.serve(peer, request).await {
+        let (head, body) = request.into_parts();
+        let (asked, started) = (Asked::of(&head), Instant::now());
+        let mut response = match self.serve(peer, head, body).await {
             Ok(response) => response,
             Err(status) => status.into_response(),
         };
+        self.shared.metrics.count(&asked, response.status(), started.elapsed());
         if response.status() == StatusCode::UNAUTHORIZED && version < Version::HTTP_2 {
             // A stranger pays for each try with a handshake.
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -82,42 +97,57 @@ impl Guard {
         response
     }
 
-    async fn serve(&self, peer: &Peer, request: Request<Body>) -> Result<Response<Body>> {
-        let (mut head, body) = request.into_parts();
+    async fn serve(&self, peer: &Peer, mut head: Parts, body: Body) -> Result<Response<Body>> {
         let Some(who) = self.identify(peer, &head.headers)? else {
             let _place = self.lanes.enter_unknown()?;
-            return self.health(&head).ok_or_else(Status::unauthorized);
+            return if is_health(&head) { self.pass(head, body).await } else { Err(Status::unauthorized()) };
         };
         // It has done its work, and nobody behind this line has a use for it.
         head.headers.remove(header::AUTHORIZATION);
         refuse_impersonation(&who, &head.headers)?;
         check_length(&head.headers)?;
         let action = Action::of(&head);
-        let place = self.lanes.enter(&who.name, &action)?;
+        let place = self.lanes.enter(&who, &action).await?;
         let verdict = policy::judge(&self.shared.store, &who, &action);
+        let Some(audit) = self.audit.as_ref().filter(|_| action.is_audited()) else {
+            return self.judged(head, body, &who, &action, &verdict, place).await;
+        };
+        let now = || self.shared.config.clock.now();
+        let draft = Draft::new(&head, peer.address, &who, &action, (&verdict, now()));
+        let done = self.judged(head, body, &who, &action, &verdict, place).await;
+        let code = done.as_ref().map_or_else(Status::code, Response::status);
+        audit.write(draft.line(code, now())).await;
+        done
+    }
+
+    /// Does what somebody may do, and refuses the rest.
+    async fn judged(
+        &self,
+        mut head: Parts,
+        body: Body,
+        who: &Identity,
+        action: &Action,
+        verdict: &Verdict,
+        place: Place,
+    ) -> Result<Response<Body>> {
         if !verdict.is_allowed {
-            return Err(refusal(&who, &action, &verdict.reason));
+            return Err(refusal(who, action, &verdict.reason));
         }
-        if let Some(create) = self.hidden_create(&action, &head.headers) {
-            let verdict = policy::judge(&self.shared.store, &who, &create);
+        if let Some(create) = self.hidden_create(action, &head.headers) {
+            let verdict = policy::judge(&self.shared.store, who, &create);
             if !verdict.is_allowed {
-                return Err(refusal(&who, &create, &verdict.reason));
+                return Err(refusal(who, &create, &verdict.reason));
             }
         }
-        if let Some(response) = self.health(&head) {
-            return Ok(response);
+        head.extensions.insert(who.clone());
+        if head.uri.path() == "/metrics" {
+            self.shared.metrics.set_inflight(self.lanes.busy(), self.lanes.streaming());
         }
-        if action.verb == "watch" {
-            return Ok(hold(self.pass(head, body, &who).await?, place));
+        if action.is_stream() {
+            return Ok(hold(self.pass(head, body).await?, place));
         }
-        let audited = (!action.only_reads()).then(|| (head.method.clone(), head.uri.path().to_owned()));
-        let done = tokio::time::timeout(REQUEST_TIME_MAX, self.perform(head, body, &who, &action)).await;
-        let done = done.unwrap_or_else(|_| Err(Status::timed_out()));
-        if let Some((method, path)) = audited {
-            let code = done.as_ref().map_or_else(Status::code, |response| response.status()).as_u16();
-            tracing::info!(target: "windlass::audit", user = who.name, %method, path, code);
-        }
-        done
+        let done = tokio::time::timeout(REQUEST_TIME_MAX, self.perform(head, body, who, action)).await;
+        done.unwrap_or_else(|_| Err(Status::timed_out()))
     }
 
     /// The user. Nothing when there is no credential at all; 401 when there is none that counts.
@@ -152,30 +182,6 @@ impl Guard {
         creates.then(|| Action { verb: "create".to_owned(), to: action.to.clone() })
     }
 
-    /// The only paths that nobody needs a name for.
-    fn health(&self, head: &Parts) -> Option<Response<Body>> {
-        if head.method != Method::GET && head.method != Method::HEAD {
-            return None;
-        }
-        let (code, text) = match head.uri.path() {
-            "/livez" => (StatusCode::OK, "ok"),
-            "/readyz" | "/healthz" if !self.is_ready.load(Ordering::Acquire) => {
-                (StatusCode::SERVICE_UNAVAILABLE, "stopping")
-            }
-            // Only a restart helps, so that whoever restarts what is not healthy has to hear of it.
-            "/readyz" | "/healthz" if self.shared.store.check_writable().is_err() => {
-                (StatusCode::SERVICE_UNAVAILABLE, "the store takes no writes")
-            }
-            "/readyz" | "/healthz" => (StatusCode::OK, "ok"),
-            _ => return None,
-        };
-        let mut response = Response::new(Body::from(text));
-        *response.status_mut() = code;
-        let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-        response.headers_mut().insert(header::CONTENT_TYPE, plain);
-        Some(response)
-    }
-
     async fn perform(
         &self,
         mut head: Parts,
@@ -192,7 +198,7 @@ impl Guard {
             return review.answer(&self.shared, &self.tokens, who, &head.method, (&namespace, &value));
         }
         let Some(target) = escalation::concerns(action) else {
-            return self.pass(head, body, who).await;
+            return self.pass(head, body).await;
         };
         let bytes = read_body(&mut head, body).await?;
         let object = match action.verb.as_str() {
@@ -200,16 +206,22 @@ impl Guard {
             _ => serde_json::from_slice(&bytes).ok(),
         };
         escalation::check(&self.shared.store, who, target, object.as_ref())?;
-        self.pass(head, Body::from(bytes), who).await
+        self.pass(head, Body::from(bytes)).await
     }
 
-    async fn pass(&self, mut head: Parts, body: Body, who: &Identity) -> Result<Response<Body>> {
-        head.extensions.insert(who.clone());
+    async fn pass(&self, mut head: Parts, body: Body) -> Result<Response<Body>> {
+        head.extensions.insert(Counted);
         match self.router.clone().oneshot(Request::from_parts(head, body)).await {
             Ok(response) => Ok(response),
             Err(never) => match never {},
         }
     }
+}
+
+/// The only paths that nobody needs a name for.
+fn is_health(head: &Parts) -> bool {
+    matches!(head.method, Method::GET | Method::HEAD)
+        && matches!(head.uri.path(), "/livez" | "/readyz" | "/healthz")
 }
 
 /// The token of `Bearer token`.
@@ -306,12 +318,12 @@ mod tests {
         let key = Key::new("configmaps", "default", "a");
         let write = || server.store().create(key.clone(), crate::Attributes::default(), |_| "{}".into());
         write().expect_err("the disk is in doubt");
-        for (path, want) in [
-            ("/readyz", (503, "the store takes no writes".to_owned())),
-            ("/healthz", (503, "the store takes no writes".to_owned())),
-            ("/livez", (200, "ok".to_owned())),
-        ] {
-            assert_eq!(ask(path).await, want, "{path}");
+        // Only a restart helps, so that whoever restarts what is not healthy has to hear of it.
+        for (endpoint, others) in [("readyz", "[+]shutdown ok\n"), ("healthz", ""), ("livez", "")] {
+            let want = format!(
+                "[+]ping ok\n[+]log ok\n[-]etcd failed: reason withheld\n{others}{endpoint} check failed\n"
+            );
+            assert_eq!(ask(&format!("/{endpoint}")).await, (500, want));
         }
         assert!(server.store().get(&Key::new("namespaces", "", "default")).is_some());
     }

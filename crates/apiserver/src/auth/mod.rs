@@ -8,6 +8,7 @@
 //! Our own controllers talk to the router itself, inside the process, and pass none of this.
 
 pub mod action;
+pub mod audit;
 pub mod certificate;
 mod defaults;
 mod escalation;

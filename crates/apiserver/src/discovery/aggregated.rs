@@ -70,7 +70,7 @@ fn stored(resource: &Resource) -> Value {
         subresources.push(json!({
             "subresource": subresource.name,
             "responseKind": kind(group, version, subresource.kind),
-            "verbs": ["create"],
+            "verbs": subresource.verbs,
         }));
     }
     if resource.has_status {

@@ -78,7 +78,7 @@ fn subresources(resource: &Resource) -> Vec<Value> {
     for subresource in resource.subresources {
         let mut object = json!({
             "name": format!("{}/{}", resource.plural, subresource.name), "singularName": "",
-            "namespaced": resource.namespaced, "kind": subresource.kind, "verbs": ["create"],
+            "namespaced": resource.namespaced, "kind": subresource.kind, "verbs": subresource.verbs,
         });
         if !subresource.group.is_empty() {
             object["group"] = json!(subresource.group);

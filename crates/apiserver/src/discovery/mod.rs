@@ -2,12 +2,10 @@
 //! comes from the table of resources.
 
 mod aggregated;
-mod health;
 mod legacy;
 mod openapi;
 
 use axum::body::Body;
-use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode, header};
 use serde_json::{Value, json};
@@ -83,7 +81,8 @@ const fn review(group: &'static str, plural: &'static str, kind: &'static str, n
     Review { group, plural, kind, namespaced }
 }
 
-static REVIEWS: [Review; 6] = [
+static REVIEWS: [Review; 7] = [
+    review("", "bindings", "Binding", true),
     review("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview", false),
     review("authentication.k8s.io", "tokenreviews", "TokenReview", false),
     review("authorization.k8s.io", "localsubjectaccessreviews", "LocalSubjectAccessReview", true),
@@ -94,8 +93,13 @@ static REVIEWS: [Review; 6] = [
 
 /// The verbs that a kind offers.
 fn verbs(resource: &Resource) -> Vec<&'static str> {
-    let has_collection = resource.plural != "namespaces";
-    VERBS.into_iter().filter(|verb| has_collection || *verb != "deletecollection").collect()
+    let is_offered = |verb: &&str| match *verb {
+        "get" | "list" | "watch" => true,
+        // upstream: whoever deletes all namespaces does it one by one
+        "deletecollection" => !resource.is_read_only && !matches!(resource.plural, "namespaces" | "services"),
+        _ => !resource.is_read_only,
+    };
+    VERBS.into_iter().filter(is_offered).collect()
 }
 
 /// All groups, in the order in which they are preferred.
@@ -129,7 +133,6 @@ pub(crate) fn serve(head: &Parts) -> Option<Result<Response<Body>>> {
         ["apis", _] => |_, parts| group(parts[1]),
         ["apis", name, _] if !name.is_empty() => |_, parts| list(parts[1], parts[2]),
         ["version"] => |_, _| Ok(plain(&version())),
-        ["healthz" | "livez" | "readyz", ..] => health::serve,
         ["openapi", ..] => openapi::serve,
         _ => return None,
     };
@@ -201,6 +204,7 @@ fn index() -> Response<Body> {
         "/.well-known/openid-configuration",
         "/healthz",
         "/livez",
+        "/metrics",
         "/openapi/v2",
         "/openapi/v3",
         "/openapi/v3/",
@@ -232,13 +236,4 @@ fn version() -> Value {
         "compiler": "rustc",
         "platform": format!("{}/{arch}", std::env::consts::OS),
     })
-}
-
-/// An answer of text.
-fn text(body: String) -> Response<Body> {
-    let mut response = answer::object(StatusCode::OK, Bytes::from(body), &[]);
-    let media = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, media);
-    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
 }

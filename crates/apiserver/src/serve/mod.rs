@@ -4,7 +4,7 @@ pub mod files;
 pub mod pki;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -173,6 +173,7 @@ struct Connection {
 
 impl Connection {
     async fn serve(self, stream: TcpStream) {
+        let address = stream.peer_addr().ok().map(|address| address.ip());
         // Small answers must not wait for more to send.
         let _ = stream.set_nodelay(true);
         let stream = match tokio::time::timeout(HANDSHAKE_TIME_MAX, self.tls.accept(stream)).await {
@@ -180,7 +181,7 @@ impl Connection {
             Ok(Err(error)) => return tracing::debug!("TLS handshake: {error}"),
             Err(_) => return tracing::debug!("TLS handshake: took too long"),
         };
-        let peer = Arc::new(self.peer(&stream));
+        let peer = Arc::new(self.peer(&stream, address));
         let guard = Arc::clone(&self.guard);
         let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
             let (guard, peer) = (Arc::clone(&guard), Arc::clone(&peer));
@@ -203,12 +204,13 @@ impl Connection {
         }
     }
 
-    fn peer(&self, stream: &TlsStream<TcpStream>) -> Peer {
+    fn peer(&self, stream: &TlsStream<TcpStream>, address: Option<IpAddr>) -> Peer {
         match stream.get_ref().1.peer_certificates() {
             Some(chain) => {
-                Peer { certified: self.clients.check(chain, UnixTime::now()), has_certificate: true }
+                let certified = self.clients.check(chain, UnixTime::now());
+                Peer { certified, has_certificate: true, address }
             }
-            None => Peer::default(),
+            None => Peer { address, ..Peer::default() },
         }
     }
 }

@@ -17,6 +17,7 @@ use jiff::SignedDuration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use windlass_api::Gates;
+use windlass_apiserver::auth::audit::{Audit, Settings as AuditSettings};
 use windlass_apiserver::auth::tokens::{self, Tokens};
 use windlass_apiserver::auth::{Guard, Limits};
 use windlass_apiserver::serve::pki::Pki;
@@ -33,6 +34,8 @@ use crate::{EXIT_BAD_INPUT, EXIT_FAILED, with_threads};
 const GRACE_MAX: Duration = Duration::from_secs(30);
 /// Where the hashes of the tokens are, in the data directory.
 const TOKENS: &str = "tokens.json";
+/// Where a line for each write is, in the data directory.
+const AUDIT: &str = "audit.log";
 
 /// What the command line asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +48,12 @@ pub struct Options {
     pub allows_remote: bool,
     /// Where to write the kubeconfig.
     pub kubeconfig: Option<PathBuf>,
+    /// Where to write audit lines.
+    pub audit_path: Option<PathBuf>,
+    /// The size at which the audit file is put aside.
+    pub audit_bytes_max: u64,
+    /// How many audit files are kept aside.
+    pub audit_backups: usize,
     /// How many nodes.
     pub nodes: u32,
     /// Which features are on.
@@ -191,7 +200,14 @@ async fn run(options: &Options) -> Result<(), Error> {
     let address = listener.address();
     let guard = Guard::new(&server, Tokens::of_file(data_dir.join(TOKENS)), Limits::default())
         .map_err(|status| Error::Start(status.to_json()["message"].to_string()))?;
-    let guard = Arc::new(guard);
+    let audit = AuditSettings {
+        path: options.audit_path.clone().unwrap_or_else(|| data_dir.join(AUDIT)),
+        bytes_max: options.audit_bytes_max,
+        backups: options.audit_backups,
+    };
+    let audit = Audit::open(audit.clone())
+        .map_err(|error| Error::Start(format!("open the audit file {}: {error}", audit.path.display())))?;
+    let guard = Arc::new(guard.with_audit(audit));
     let stop = CancellationToken::new();
     let serving = tokio::spawn(listener.run(Arc::clone(&guard), stop.clone()));
 
