@@ -31,8 +31,18 @@ pub(crate) fn install(shared: &Shared) -> Result<()> {
         let class = json!({"metadata": {"name": name}, "value": value, "description": description});
         ("/apis/scheduling.k8s.io/v1/priorityclasses".to_owned(), class)
     });
-    create_all(shared, classes.to_vec())?;
+    create_all(shared, classes.into_iter().chain([service()]).collect())?;
     fill_all(shared)
+}
+
+/// The Service by which clients in a cluster know its API. Without an address: there is no proxy that would answer.
+fn service() -> Wanted {
+    let labels = json!({"component": "apiserver", "provider": "kubernetes"});
+    let service = json!({
+        "metadata": {"name": "kubernetes", "labels": labels},
+        "spec": {"clusterIP": "None", "ports": [{"name": "https", "port": 443, "targetPort": 6443}]},
+    });
+    ("/api/v1/namespaces/default/services".to_owned(), service)
 }
 
 /// Gives every namespace what it lacks.

@@ -292,6 +292,19 @@ async fn a_namespace_has_an_account_and_the_certificate_and_gets_them_back() {
 }
 
 #[tokio::test]
+async fn the_service_of_the_api_is_there() {
+    let c = shared_cluster(Accounts::Checked);
+    let service = c.get("/api/v1/namespaces/default/services/kubernetes").await.body;
+    let shown = json!([service["metadata"]["labels"], service["spec"], service["status"]]);
+    let spec = json!({
+        "clusterIP": "None", "internalTrafficPolicy": "Cluster", "sessionAffinity": "None", "type": "ClusterIP",
+        "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
+    });
+    let labels = json!({"component": "apiserver", "provider": "kubernetes"});
+    assert_eq!(shown, json!([labels, spec, {"loadBalancer": {}}]));
+}
+
+#[tokio::test]
 async fn nothing_is_made_in_a_namespace_that_is_not_there_or_ends() {
     let c = shared_cluster(Accounts::Checked);
     let missing =
