@@ -316,6 +316,35 @@ async fn leases_events_nodes_services_and_names_are_checked() {
 }
 
 #[tokio::test]
+async fn a_service_is_shown_with_its_ports_and_its_selector() {
+    let c = cluster();
+    let ports = json!([{"port": 80}, {"port": 53, "protocol": "UDP", "nodePort": 30053}]);
+    let bodies = [
+        json!({"metadata": {"name": "a"}, "spec": {"clusterIP": "None", "ports": ports, "selector": {"x": "1", "y": "2"}}}),
+        json!({"metadata": {"name": "b"}, "spec": {"type": "ExternalName", "externalName": "example.com"}}),
+    ];
+    for body in bodies {
+        assert_eq!(c.post(&format!("{CORE}/services"), body).await.code, 201);
+    }
+    let table =
+        c.get_as(&format!("{CORE}/services"), "application/json;as=Table;v=v1;g=meta.k8s.io").await.body;
+    let columns: Vec<&Value> = table["columnDefinitions"]
+        .as_array()
+        .expect("columns")
+        .iter()
+        .map(|column| &column["name"])
+        .collect();
+    assert_eq!(columns, ["Name", "Type", "Cluster-IP", "External-IP", "Port(s)", "Age", "Selector"]);
+    let cells: Vec<&Value> =
+        table["rows"].as_array().expect("rows").iter().map(|row| &row["cells"]).collect();
+    let want = [
+        json!(["a", "ClusterIP", "None", "<none>", "80/TCP,53:30053/UDP", "0s", "x=1,y=2"]),
+        json!(["b", "ExternalName", "<none>", "example.com", "<none>", "0s", "<none>"]),
+    ];
+    assert_eq!(cells, want.iter().collect::<Vec<_>>());
+}
+
+#[tokio::test]
 async fn kinds_that_nobody_acts_on_can_be_listed_and_not_made() {
     let c = cluster();
     for path in [

@@ -108,6 +108,7 @@ fn printer(resource: &Resource) -> &'static Printer {
         "PodDisruptionBudget" => &small::DISRUPTION_BUDGET,
         "PriorityClass" => &small::PRIORITY_CLASS,
         "Secret" => &small::SECRET,
+        "Service" => &small::SERVICE,
         "ServiceAccount" => &small::SERVICE_ACCOUNT,
         _ => &small::CREATED_AT,
     }

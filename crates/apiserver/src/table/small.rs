@@ -42,6 +42,19 @@ pub(super) const ROLE_BINDING: Printer = Printer {
     row: role_binding,
 };
 
+pub(super) const SERVICE: Printer = Printer {
+    columns: &[
+        NAME,
+        column("Type"),
+        column("Cluster-IP"),
+        column("External-IP"),
+        column("Port(s)"),
+        AGE,
+        wide("Selector"),
+    ],
+    row: service,
+};
+
 fn created_at(object: &Object, _: Timestamp) -> Row {
     Row::from(vec![json!(object.name()), json!(object.meta_text("creationTimestamp"))])
 }
@@ -73,6 +86,35 @@ fn secret(object: &Object, now: Timestamp) -> Row {
 
 fn service_account(object: &Object, now: Timestamp) -> Row {
     Row::from(vec![json!(object.name()), json!(object_age(object, now))])
+}
+
+fn service(object: &Object, now: Timestamp) -> Row {
+    let or_none = |text: String| if text.is_empty() { "<none>".to_owned() } else { text };
+    let kind = text(object, "spec/type");
+    let external = match kind {
+        "ExternalName" => text(object, "spec/externalName").to_owned(),
+        "LoadBalancer" => "<pending>".to_owned(),
+        _ => {
+            let addresses = items(object, "spec/externalIPs").iter().filter_map(Value::as_str);
+            addresses.collect::<Vec<_>>().join(",")
+        }
+    };
+    let ports = items(object, "spec/ports").iter().map(|port| {
+        let node = port["nodePort"].as_i64().filter(|node| *node > 0);
+        let node = node.map_or_else(String::new, |node| format!(":{node}"));
+        format!("{}{node}/{}", port["port"], item_text(port, "protocol"))
+    });
+    let selector = at(object, "spec/selector").and_then(Value::as_object).into_iter().flatten();
+    let selector = selector.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
+    Row::from(vec![
+        json!(object.name()),
+        json!(kind),
+        json!(or_none(text(object, "spec/clusterIP").to_owned())),
+        json!(or_none(external)),
+        json!(or_none(ports.collect::<Vec<_>>().join(","))),
+        json!(object_age(object, now)),
+        json!(or_none(selector.collect::<Vec<_>>().join(","))),
+    ])
 }
 
 fn disruption_budget(object: &Object, now: Timestamp) -> Row {
