@@ -47,7 +47,9 @@ pub(crate) struct Calls {
 
 impl Calls {
     pub(crate) fn new(client: Client, writes_at_once: usize, metrics: Metrics) -> Self {
-        Self { client, turns: Turns::new(writes_at_once), metrics }
+        let turns = Turns::new(writes_at_once);
+        metrics.write_slots(turns.limit());
+        Self { client, turns, metrics }
     }
 
     /// Sends a request when `lane` has its turn, and reads the answer.

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use http::Uri;
+use http::{HeaderValue, Uri};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -26,6 +26,9 @@ use crate::lease::{Fence, Fenced};
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIME_MAX: Duration = Duration::from_secs(15);
 
+/// What audit logs and metrics of the API server know us by.
+const USER_AGENT: &str = concat!("windlass/", env!("CARGO_PKG_VERSION"));
+
 /// A client with a connection of its own, that sends each request once. With a fence, it sends nothing after that is
 /// closed.
 pub fn client(config: &Config, fence: Option<Fence>) -> kube::Result<Client> {
@@ -37,6 +40,8 @@ pub fn client(config: &Config, fence: Option<Fence>) -> kube::Result<Client> {
         // Another thread may have been faster.
         _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     }
+    let mut config = config.clone();
+    config.headers.push((http::header::USER_AGENT, HeaderValue::from_static(USER_AGENT)));
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);

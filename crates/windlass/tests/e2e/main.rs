@@ -1,6 +1,7 @@
 //! The real command with real processes, as a user runs it.
 
 mod controller;
+mod controller_on_kubernetes;
 mod disruptions;
 mod docs;
 mod exits;
