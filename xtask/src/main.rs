@@ -23,6 +23,8 @@ Tasks:
   conformance  all comparisons with the real Kubernetes, also those that take long
   bench      the benchmarks of bench/, and the bars they must reach
   bench-server  windlass server beside the real kube-apiserver and etcd, and the bars it must reach
+  bench-controller  the Job controller beside that of Kubernetes, on the real API server; arguments as in
+             bench/src/bin/controller
   kill-loop  kills a process that writes to the store, 10,000 times or as often as the number given says, and looks
              whether every acknowledged write is there";
 
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         "bench-server" => bench_server(),
         "kill-loop" => kill_loop(std::env::args().nth(2).as_deref().unwrap_or("10000")),
         "bench" => run("cargo", &["bench", "--package", "windlass-bench"]),
+        "bench-controller" => bench_controller(),
         _ => {
             eprintln!("{HELP}");
             return ExitCode::from(2);
@@ -58,6 +61,16 @@ fn test() -> Result<()> {
     reference::install()?;
     run("cargo", &["test", "--workspace"])?;
     coverage::measure()
+}
+
+/// Measures what users run: the release build.
+fn bench_controller() -> Result<()> {
+    reference::install()?;
+    run("cargo", &["build", "--release", "--package", "windlass"])?;
+    let args: Vec<String> = std::env::args().skip(2).collect();
+    let base = ["run", "--release", "--package", "windlass-bench", "--bin", "controller", "--"];
+    let args: Vec<&str> = base.into_iter().chain(args.iter().map(String::as_str)).collect();
+    run("cargo", &args)
 }
 
 /// The checkout that this program was built from.
