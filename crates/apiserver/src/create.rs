@@ -9,7 +9,7 @@ use windlass_store::{Error, Key};
 use crate::body::{check_place, decode, typed_meta};
 use crate::decode::Validation;
 use crate::hooks::Context;
-use crate::managed::{self, Writer};
+use crate::managed::{self, Additions, Writer};
 use crate::object::Object;
 use crate::request::{Query, Target};
 use crate::resources::Resource;
@@ -44,15 +44,15 @@ pub(crate) fn create_object(
 ) -> Result<Written> {
     let resource = target.resource;
     check_place(&mut object, target)?;
-    // upstream: what admission adds belongs to nobody
-    let absent = managed::absent(resource, &object);
+    let given = writer.filter(|writer| writer.is_tracked).map(|_| object.clone());
     admission::create(shared, target, &mut object)?;
+    let additions = given.map(|given| Additions::new(resource, &given, &object)).unwrap_or_default();
     if !matches!(object.meta_text("resourceVersion"), "" | "0") {
         return Err(Status::version_on_create());
     }
     let base =
         if object.name().is_empty() { object.meta_text("generateName").to_owned() } else { String::new() };
-    let writer = writer.map(|writer| (writer, absent.as_slice()));
+    let writer = writer.map(|writer| (writer, &additions));
     if base.is_empty() {
         return create_named(shared, resource, writer, object, is_dry_run)?
             .map_err(|existing| Status::already_exists(resource, &existing));
@@ -69,14 +69,11 @@ pub(crate) fn create_object(
     Err(Status::no_unique_name(resource, &taken))
 }
 
-/// Paths that a client left open.
-type Absent<'a> = &'a [&'static [&'static str]];
-
 /// The inner error is the name that is taken.
 fn create_named(
     shared: &Shared,
     resource: &'static Resource,
-    writer: Option<(&Writer, Absent<'_>)>,
+    writer: Option<(&Writer, &Additions)>,
     mut object: Object,
     is_dry_run: bool,
 ) -> Result<std::result::Result<Written, String>> {
@@ -97,8 +94,9 @@ fn create_named(
         check_meta(resource, &object)?;
     }
     admission::validate(shared, resource, &object, true)?;
-    if let Some((writer, absent)) = writer {
-        managed::record_create(resource, writer, &mut object, absent, &now);
+    object.tidy(resource, None);
+    if let Some((writer, additions)) = writer {
+        managed::record_create(resource, writer, &mut object, additions, &now);
     }
     let key = Key::new(resource.plural, object.namespace(), object.name());
     let draft = object.draft(resource);

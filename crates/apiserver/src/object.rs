@@ -12,6 +12,7 @@ use serde::de::value::MapDeserializer;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use crate::fields::{self, Presence, Type};
 use crate::resources::Resource;
 use crate::status::{Result, Status};
 
@@ -194,6 +195,30 @@ impl Object {
             (Some(a), Some(b)) => is_same(a, b),
             (None, None) => true,
             (Some(_), None) | (None, Some(_)) => false,
+        }
+    }
+
+    /// Makes the object what upstream would show, where it is not what it was before.
+    pub(crate) fn tidy(&mut self, resource: &Resource, before: Option<&Self>) {
+        let Some(ty) = fields::of_kind(resource.api_version, resource.kind) else { return };
+        let Type::Struct(of) = &ty else { return };
+        for field in
+            of.get().always().filter(|field| !self.sections.contains_key(&field.name)).collect::<Vec<_>>()
+        {
+            let zero = fields::zero(field).map(|zero| (field.name.clone(), Section::new(zero)));
+            self.sections.extend(zero);
+        }
+        let is_new = |name: &&str| !before.is_some_and(|before| self.is_shared(before, name));
+        let names: Vec<String> = self.fields().filter(is_new).map(str::to_owned).collect();
+        for name in &names {
+            let (ty, field) = ty.member(name);
+            let is_empty = field.is_some_and(|field| field.presence == Presence::Filled)
+                && self.get(name).is_some_and(fields::is_empty);
+            if is_empty {
+                self.remove(name);
+            } else if !self.get(name).is_none_or(|value| fields::is_tidy(ty, value)) {
+                fields::tidy(ty, self.get_mut(name));
+            }
         }
     }
 

@@ -349,8 +349,8 @@ static RESOURCES: [Resource; 27] = [
     Resource {
         has_status: true,
         has_generation: true,
-        hooks: hooks::CRON_JOB,
         short_names: &["cj"],
+        hooks: hooks::CRON_JOB,
         is_in_all: true,
         ..row!(namespaced, "batch", "v1", "CronJob", "cronjobs")
     },

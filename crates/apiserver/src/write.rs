@@ -184,6 +184,7 @@ fn try_update(
         Scope::Finalize => prepare_finalize(resource, &mut new, old)?,
         Scope::Server => Warnings::new(),
     };
+    new.tidy(resource, Some(old));
     match writer {
         Some(writer) => managed::record_update(resource, writer, &mut new, old, &now),
         None => managed::keep_times(&mut new, old),

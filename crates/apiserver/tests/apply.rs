@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{Answer, CONFIGMAPS, Cluster, JOBS, PODS, cluster, configmap, failure, job, pod};
+use common::{
+    Answer, CONFIGMAPS, Cluster, JOBS, PODS, cluster, configmap, failure, job, pod, shared_cluster,
+};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -392,4 +394,50 @@ async fn a_dry_run_shows_owners_and_stores_nothing() {
     assert_eq!(owners(&dry.body)[0], json!(["m1", "Apply", {"f:data": {"f:x": {}}}]));
     assert_eq!(version(&dry.body), version(&made.body));
     assert_eq!(cluster.get(C).await.body, made.body);
+}
+
+#[tokio::test]
+async fn what_admission_adds_belongs_to_nobody() {
+    let cluster = shared_cluster(windlass_apiserver::Accounts::Mounted);
+    let mut body = pod("p");
+    body["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+    let made = cluster.post(&format!("{PODS}?fieldManager=maker"), body).await;
+    assert_eq!(made.code, 201, "{made:?}");
+    assert_eq!(made.body["spec"]["serviceAccountName"], "default");
+    let owned = made.body["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"].clone();
+    let fields: Vec<&String> = owned.as_object().expect("a map").keys().collect();
+    let want = [
+        "f:containers",
+        "f:dnsPolicy",
+        "f:enableServiceLinks",
+        "f:restartPolicy",
+        "f:schedulerName",
+        "f:securityContext",
+        "f:terminationGracePeriodSeconds",
+        "f:volumes",
+    ];
+    assert_eq!(fields, want);
+    let volumes = json!({".": {}, "k:{\"name\":\"v\"}": {".": {}, "f:emptyDir": {}, "f:name": {}}});
+    assert_eq!(owned["f:volumes"], volumes);
+    assert_eq!(owned["f:containers"]["k:{\"name\":\"c\"}"].get("f:volumeMounts"), None);
+}
+
+#[tokio::test]
+async fn a_cron_job_has_its_defaults() {
+    let cluster = cluster();
+    let template = json!({"spec": {"template": job("j")["spec"]["template"]}});
+    let body = json!({
+        "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c"},
+        "spec": {"schedule": "* * * * *", "jobTemplate": template},
+    });
+    let made = cluster.post("/apis/batch/v1/namespaces/default/cronjobs", body).await;
+    assert_eq!(made.code, 201, "{made:?}");
+    let mut spec = made.body["spec"].clone();
+    assert_eq!(spec["jobTemplate"]["spec"]["template"]["spec"]["dnsPolicy"], "ClusterFirst");
+    spec.as_object_mut().expect("a map").remove("jobTemplate");
+    let want = json!({
+        "concurrencyPolicy": "Allow", "failedJobsHistoryLimit": 1, "schedule": "* * * * *",
+        "successfulJobsHistoryLimit": 3, "suspend": false,
+    });
+    assert_eq!((spec, &made.body["status"]), (want, &json!({})));
 }

@@ -226,7 +226,7 @@ async fn each_patch_type_patches_and_unknown_fields_stay() {
     let patch = json!({"metadata": {"annotations": {"k": "v"}, "labels": {"app": null}}});
     let merged = cluster.merge(&path, patch).await.body;
     assert_eq!(merged["metadata"]["annotations"], json!({"k": "v"}));
-    assert_eq!(merged["metadata"]["labels"], json!({}));
+    assert_eq!(merged["metadata"].get("labels"), None);
     let patch = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["x/1"], "finalizers": ["x/3"]}});
     let merged = cluster.strategic(&path, patch).await.body;
     assert_eq!(merged["metadata"]["finalizers"], json!(["x/3", "x/2"]));

@@ -1,5 +1,7 @@
 //! Whether a configuration is of its type, with upstream's texts.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 use crate::decode::go_text;
@@ -62,7 +64,7 @@ fn walk_map(ty: &Type, map: &Map<String, Value>, path: &str, errors: &mut Vec<St
 }
 
 fn walk_items(relation: &Relation, element: &Type, items: &[Value], path: &str, errors: &mut Vec<String>) {
-    let mut seen: Vec<String> = Vec::new();
+    let mut seen = HashSet::new();
     for (place, item) in items.iter().enumerate() {
         if *relation == Relation::Atomic {
             walk(element, item, &format!("{path}[{place}]"), errors);
@@ -81,10 +83,9 @@ fn walk_items(relation: &Relation, element: &Type, items: &[Value], path: &str, 
             ));
         };
         let text = element_text(&name);
-        if seen.contains(&name) {
+        if !seen.insert(name) {
             errors.push(format!("{path}: duplicate entries for key {text}"));
         }
-        seen.push(name);
         walk(element, item, &format!("{path}{text}"), errors);
     }
 }

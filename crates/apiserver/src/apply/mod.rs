@@ -164,7 +164,7 @@ impl Config {
                 new.copy_section(old, &section);
             }
         }
-        new.set_managed(entries.to_json());
+        new.set_managed(entries.into_json());
         Ok(new)
     }
 

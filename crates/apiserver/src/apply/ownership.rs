@@ -67,7 +67,7 @@ impl Applier<'_> {
                 entries.add(before.manager(self.resource, Operation::Update), fields, self.now);
             }
         }
-        entries.0.retain(|entry| entry.manager.api_version == self.resource.api_version);
+        entries.keep_version(self.resource.api_version);
         entries
     }
 
@@ -87,7 +87,6 @@ impl Applier<'_> {
         let changed = diff.changed.unwrap_or_default();
         if !force {
             let conflicts: Vec<(Manager, Set)> = entries
-                .0
                 .iter()
                 .map(|entry| (entry.manager.clone(), set::intersection(&entry.fields, &changed)))
                 .filter(|(_, fields)| !fields.is_empty())
@@ -103,7 +102,7 @@ impl Applier<'_> {
         let time = if shown == *live { last.and_then(|last| last.time) } else { Some(self.now.to_owned()) };
         let fields = walk::given(self.ty, &managed::filtered(self.resource, subresource, config));
         if !fields.is_empty() {
-            entries.0.push(Entry { manager, time, fields });
+            entries.insert(Entry { manager, time, fields });
         }
         Outcome::Applied(new, entries)
     }
@@ -117,7 +116,7 @@ impl Applier<'_> {
 
         let mut kept = with_parents(&walk::given(self.ty, &pruned));
         set::unite(&mut kept, with_parents(fields));
-        for entry in &others.0 {
+        for entry in others.iter() {
             set::unite(&mut kept, with_parents(&entry.fields));
         }
         let mut gone = all.clone();

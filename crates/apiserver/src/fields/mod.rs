@@ -11,10 +11,13 @@
 //! * `~`: how a strategic merge patch treats it
 
 mod parse;
+mod tidy;
 
 use std::sync::LazyLock;
 
 use serde_json::Value;
+
+pub(crate) use tidy::{is_empty, is_tidy, tidy, zero};
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| parse::table(include_str!("types.txt")));
 

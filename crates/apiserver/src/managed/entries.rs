@@ -1,5 +1,7 @@
 //! `metadata.managedFields`: who owns which fields, since when.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
 use super::set::{self, Set};
@@ -36,13 +38,6 @@ pub(crate) struct Manager {
 }
 
 impl Manager {
-    /// Whether both are the same manager: of one that applies, the version does not count.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let versions_match = self.operation == Operation::Apply || self.api_version == other.api_version;
-        (self.operation, &self.name, &self.subresource) == (other.operation, &other.name, &other.subresource)
-            && versions_match
-    }
-
     /// The text that upstream tells managers apart by, and orders them by.
     pub(crate) fn identifier(&self) -> String {
         let mut out = format!("{{\"manager\":{}", json!(self.name));
@@ -78,9 +73,9 @@ pub(crate) struct Entry {
     pub(crate) fields: Set,
 }
 
-/// All entries of an object.
+/// All entries of an object, by the identifiers of their managers.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Entries(pub(crate) Vec<Entry>);
+pub(crate) struct Entries(BTreeMap<String, Entry>);
 
 /// What a request says about `managedFields`.
 #[derive(Debug)]
@@ -109,8 +104,12 @@ impl Given {
 }
 
 impl Entries {
-    /// Reads `managedFields`. The error is what is wrong with it.
+    /// Reads `managedFields` that a client gives. The error is what is wrong with it.
     pub(crate) fn parse(list: &[Value]) -> Result<Self, String> {
+        Self::read(list, set::canonical)
+    }
+
+    fn read(list: &[Value], set: fn(&Set) -> Result<Set, String>) -> Result<Self, String> {
         let mut entries = Self::default();
         for (place, item) in list.iter().enumerate() {
             let text = |field: &str| item.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -128,7 +127,7 @@ impl Entries {
                 other => return Err(format!("invalid fieldsType {other:?} in managed fields entry {place}")),
             }
             let fields = match item.get("fieldsV1") {
-                Some(Value::Object(fields)) => set::canonical(fields)?,
+                Some(Value::Object(fields)) => set(fields)?,
                 Some(_) => return Err(format!("fieldsV1 of entry {place} is not a map")),
                 None => Set::new(),
             };
@@ -140,8 +139,7 @@ impl Entries {
             };
             let time = item.get("time").and_then(Value::as_str).map(str::to_owned);
             // upstream: of two entries of one manager the last counts
-            entries.0.retain(|entry| !entry.manager.is_same(&manager));
-            entries.0.push(Entry { manager, time, fields });
+            entries.insert(Entry { manager, time, fields });
         }
         Ok(entries)
     }
@@ -149,25 +147,44 @@ impl Entries {
     /// Reads what is stored; what can't be read is nobody's.
     pub(crate) fn stored(list: Option<&Value>) -> Self {
         let list = list.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        Self::parse(list).unwrap_or_default()
+        // What we have written is written as we write it.
+        Self::read(list, |fields| Ok(fields.clone())).unwrap_or_default()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.0.values()
+    }
+
+    /// Adds an entry, in place of that of its manager.
+    pub(crate) fn insert(&mut self, entry: Entry) {
+        self.0.insert(entry.manager.identifier(), entry);
+    }
+
     /// Takes the entry of a manager out.
     pub(crate) fn take(&mut self, manager: &Manager) -> Option<Entry> {
-        let place = self.0.iter().position(|entry| entry.manager.is_same(manager))?;
-        Some(self.0.remove(place))
+        self.0.remove(&manager.identifier())
+    }
+
+    /// Forgets what is owned in another version. upstream: of a version that is not served any more.
+    pub(crate) fn keep_version(&mut self, api_version: &str) {
+        self.0.retain(|_, entry| entry.manager.api_version == api_version);
+    }
+
+    /// Forgets when fields were written.
+    pub(crate) fn without_times(mut self) -> Self {
+        self.0.values_mut().for_each(|entry| entry.time = None);
+        self
     }
 
     /// Takes fields from everybody; who has none left is not mentioned any more.
     pub(crate) fn subtract(&mut self, fields: &Set) {
-        for entry in &mut self.0 {
-            set::subtract(&mut entry.fields, fields);
-        }
-        self.0.retain(|entry| !entry.fields.is_empty());
+        self.0.values_mut().for_each(|entry| set::subtract(&mut entry.fields, fields));
+        self.0.retain(|_, entry| !entry.fields.is_empty());
     }
 
     /// Gives fields to somebody who updated the object, now.
@@ -176,7 +193,7 @@ impl Entries {
         if let Some(entry) = self.take(&manager) {
             set::unite(&mut all, entry.fields);
         }
-        self.0.push(Entry { manager, time: Some(now.to_owned()), fields: all });
+        self.insert(Entry { manager, time: Some(now.to_owned()), fields: all });
         self.cap();
     }
 
@@ -185,9 +202,9 @@ impl Entries {
         let mut updaters: Vec<(String, String, Manager)> = self
             .0
             .iter()
-            .filter(|entry| entry.manager.operation == Operation::Update)
-            .map(|entry| {
-                (entry.time.clone().unwrap_or_default(), entry.manager.identifier(), entry.manager.clone())
+            .filter(|(_, entry)| entry.manager.operation == Operation::Update)
+            .map(|(identifier, entry)| {
+                (entry.time.clone().unwrap_or_default(), identifier.clone(), entry.manager.clone())
             })
             .collect();
         if updaters.len() <= UPDATERS_MAX {
@@ -212,41 +229,38 @@ impl Entries {
             if let Some(older) = older {
                 set::unite(&mut fields, older.fields);
             }
-            self.0.push(Entry { manager: bucket, time: merged.time, fields });
+            self.insert(Entry { manager: bucket, time: merged.time, fields });
             left -= 1;
         }
     }
 
     /// As objects carry them; `None` when there are none.
-    pub(crate) fn to_json(&self) -> Option<Value> {
+    pub(crate) fn into_json(self) -> Option<Value> {
         if self.0.is_empty() {
             return None;
         }
-        let mut entries: Vec<&Entry> = self.0.iter().collect();
-        entries.sort_by(|a, b| {
-            let key = |entry: &'_ Entry| {
-                let Manager { name, operation, api_version, subresource } = entry.manager.clone();
-                (operation, entry.time.clone().unwrap_or_default(), name, api_version, subresource)
-            };
-            key(a).cmp(&key(b))
+        let mut entries: Vec<Entry> = self.0.into_values().collect();
+        entries.sort_by_cached_key(|entry| {
+            let Manager { name, operation, api_version, subresource } = entry.manager.clone();
+            (operation, entry.time.clone().unwrap_or_default(), name, api_version, subresource)
         });
-        Some(Value::Array(entries.into_iter().map(Entry::to_json).collect()))
+        Some(Value::Array(entries.into_iter().map(Entry::into_json).collect()))
     }
 }
 
 impl Entry {
-    fn to_json(&self) -> Value {
+    fn into_json(self) -> Value {
         let mut out = Map::new();
         let mut put = |field: &str, value: Value| out.insert(field.to_owned(), value);
-        let Manager { name, operation, api_version, subresource } = &self.manager;
+        let Manager { name, operation, api_version, subresource } = self.manager;
         if !name.is_empty() {
             put("manager", json!(name));
         }
         put("operation", json!(operation.as_str()));
         put("apiVersion", json!(api_version));
         put("fieldsType", json!("FieldsV1"));
-        put("fieldsV1", Value::Object(self.fields.clone()));
-        if let Some(time) = &self.time {
+        put("fieldsV1", Value::Object(self.fields));
+        if let Some(time) = self.time {
             put("time", json!(time));
         }
         if !subresource.is_empty() {

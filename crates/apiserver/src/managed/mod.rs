@@ -134,25 +134,13 @@ fn filled_in(resource: &Resource) -> &'static [&'static [&'static str]] {
             &["spec", "template", "metadata", "labels", "controller-uid"],
             &["spec", "template", "metadata", "labels", "job-name"],
         ],
-        // upstream: admission
-        "Pod" => &[
-            &["spec", "imagePullSecrets"],
-            &["spec", "preemptionPolicy"],
-            &["spec", "priority"],
-            &["spec", "priorityClassName"],
-            &["spec", "serviceAccount"],
-            &["spec", "serviceAccountName"],
-            &["spec", "tolerations"],
-            &["spec", "volumes"],
-        ],
         "Namespace" => &[&["spec", "finalizers"]],
-        "Node" => &[&["spec", "taints"]],
         _ => &[],
     }
 }
 
 /// What a new object does not say, of what the server fills in: for each path, as far as the object has it and one more.
-pub(crate) fn absent(resource: &Resource, object: &Object) -> Vec<&'static [&'static str]> {
+fn absent(resource: &Resource, object: &Object) -> Vec<&'static [&'static str]> {
     let missing = |path: &'static [&'static str]| {
         let mut value = object.get(path[0]);
         for (place, name) in path.iter().enumerate().skip(1) {
@@ -162,6 +150,11 @@ pub(crate) fn absent(resource: &Resource, object: &Object) -> Vec<&'static [&'st
         value.is_none().then_some(path)
     };
     let mut paths: Vec<_> = filled_in(resource).iter().filter_map(|path| missing(path)).collect();
+    // upstream: what admission says about the account is said again when the pod is encoded
+    let names_account = |field: &str| object.get("spec").is_some_and(|spec| spec.get(field).is_some());
+    if resource.kind == "Pod" && !names_account("serviceAccountName") && !names_account("serviceAccount") {
+        paths.push(&["spec", "serviceAccount"]);
+    }
     // upstream: a Job without labels has those of its template, when it is decoded and whenever it is read
     let template = object.get("spec").and_then(|spec| spec.pointer("/template/metadata/labels"));
     let has = |labels: Option<&Value>| labels.and_then(Value::as_object).is_some_and(|map| !map.is_empty());
@@ -182,12 +175,30 @@ const JOB_LABELS: [&[&str]; 4] = [
     &["metadata", "labels", "job-name"],
 ];
 
-/// Says in a new object who owns its fields. `absent` is what the server filled in.
+/// What the server adds to a new object: it belongs to nobody.
+#[derive(Debug, Default)]
+pub(crate) struct Additions {
+    /// By the strategy of the kind, to what the client left open.
+    absent: Vec<&'static [&'static str]>,
+    /// By admission.
+    admitted: Set,
+}
+
+impl Additions {
+    /// What admission has added, and what the strategy will add, to what a client gave.
+    pub(crate) fn new(resource: &Resource, given: &Object, admitted: &Object) -> Self {
+        let ty = fields::of_kind(resource.api_version, resource.kind);
+        let diff = ty.map(|ty| diff(resource, &ty, "", Some(given), admitted)).unwrap_or_default();
+        Self { absent: absent(resource, given), admitted: diff.changed.unwrap_or_default() }
+    }
+}
+
+/// Says in a new object who owns its fields.
 pub(crate) fn record_create(
     resource: &Resource,
     writer: &Writer,
     object: &mut Object,
-    absent: &[&[&str]],
+    additions: &Additions,
     now: &str,
 ) {
     let mut entries = match Given::parse(object.managed()) {
@@ -197,9 +208,10 @@ pub(crate) fn record_create(
     let ty = fields::of_kind(resource.api_version, resource.kind).filter(|_| writer.is_tracked);
     let Some(ty) = ty else { return object.set_managed(None) };
     let mut changed = diff(resource, &ty, writer.subresource, None, object).changed.unwrap_or_default();
-    absent.iter().for_each(|path| set::remove_below(&mut changed, path));
+    additions.absent.iter().for_each(|path| set::remove_below(&mut changed, path));
+    set::subtract_below(&mut changed, &additions.admitted);
     give(resource, writer, &mut entries, changed, &Set::new(), now);
-    object.set_managed(entries.to_json());
+    object.set_managed(entries.into_json());
 }
 
 /// Says in a changed object who owns its fields.
@@ -228,13 +240,12 @@ pub(crate) fn record_update(resource: &Resource, writer: &Writer, new: &mut Obje
         }
     }
     give(resource, writer, &mut entries, changed.unwrap_or_default(), &removed.unwrap_or_default(), now);
-    new.set_managed(entries.to_json());
+    new.set_managed(entries.into_json());
 }
 
 /// Fields that changed go to the writer; who had them, or what is gone, has them no more.
 fn give(resource: &Resource, writer: &Writer, entries: &mut Entries, changed: Set, removed: &Set, now: &str) {
-    // upstream: what was owned in a version that is not served any more is forgotten
-    entries.0.retain(|entry| entry.manager.api_version == resource.api_version);
+    entries.keep_version(resource.api_version);
     entries.subtract(&changed);
     entries.subtract(removed);
     if !changed.is_empty() {
@@ -247,11 +258,7 @@ pub(crate) fn keep_times(new: &mut Object, old: &Object) {
     if new.shares_managed(old) || !new.is_same_but_managed(old) {
         return;
     }
-    let untimed = |object: &Object| {
-        let mut entries = Entries::stored(object.managed());
-        entries.0.iter_mut().for_each(|entry| entry.time = None);
-        entries.to_json()
-    };
+    let untimed = |object: &Object| Entries::stored(object.managed()).without_times();
     if untimed(new) == untimed(old) {
         new.copy_managed(old);
     }

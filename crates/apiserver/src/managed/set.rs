@@ -88,6 +88,30 @@ pub(crate) fn subtract(set: &mut Set, other: &Set) {
     }
 }
 
+/// Removes what is in `other`, and all that is below it.
+pub(crate) fn subtract_below(set: &mut Set, other: &Set) {
+    for (element, theirs) in other.iter().filter(|(element, _)| *element != SELF) {
+        let (Some(Value::Object(ours)), Value::Object(theirs)) = (set.get_mut(element), theirs) else {
+            continue;
+        };
+        if is_member(theirs) {
+            set.remove(element);
+            continue;
+        }
+        let stays = take_self(ours);
+        subtract_below(ours, theirs);
+        match (stays, ours.is_empty()) {
+            (false, true) => {
+                set.remove(element);
+            }
+            (true, false) => {
+                ours.insert(SELF.to_owned(), Value::Object(Set::new()));
+            }
+            (true, true) | (false, false) => {}
+        }
+    }
+}
+
 /// What is in both.
 pub(crate) fn intersection(a: &Set, b: &Set) -> Set {
     let mut both = Set::new();

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::set::{self, Set};
-use crate::fields::{Field, Presence, Relation, Scalar, Type};
+use crate::fields::{self, Field, Presence, Relation, Scalar, Type};
 
 /// Which of two values are typed objects, as they are stored, and which are JSON as it was given.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ fn seen<'a>(is_typed: bool, field: Option<&Field>, value: Option<&'a Value>) -> 
     let Some(field) = field.filter(|_| is_typed) else { return value.map(Cow::Borrowed) };
     match (field.presence, value) {
         (Presence::Always, None) => Some(Cow::Owned(zero(&field.ty))),
-        (Presence::Filled, Some(value)) if is_zero(value) => None,
+        (Presence::Filled, Some(value)) if fields::is_empty(value) => None,
         (_, value) => value.map(Cow::Borrowed),
     }
 }
@@ -82,17 +82,6 @@ fn zero(ty: &Type) -> Value {
         Type::Scalar(Scalar::Boolean) => json!(false),
         Type::Scalar(Scalar::Untyped) | Type::Any | Type::Map { .. } | Type::List { .. } => Value::Null,
         Type::Struct(_) => json!({}),
-    }
-}
-
-fn is_zero(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Bool(flag) => !flag,
-        Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(map) => map.is_empty(),
     }
 }
 
