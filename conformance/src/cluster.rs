@@ -122,6 +122,16 @@ impl Cluster {
 
     /// Starts kube-controller-manager with the named controllers, its limits on requests off.
     pub fn controller_manager(&self, controllers: &[&str], feature_gates: &str) -> Result<ControllerManager> {
+        let gates = (!feature_gates.is_empty()).then(|| format!("--feature-gates={feature_gates}"));
+        self.controller_manager_with(controllers, gates)
+    }
+
+    /// Starts kube-controller-manager with more flags.
+    pub fn controller_manager_with(
+        &self,
+        controllers: &[&str],
+        more: impl IntoIterator<Item = String>,
+    ) -> Result<ControllerManager> {
         let port = free_port()?;
         let mut flags = vec![
             format!("--kubeconfig={}", self.kubeconfig()?.display()),
@@ -139,9 +149,7 @@ impl Cluster {
             "--kube-api-qps=100000".to_owned(),
             "--kube-api-burst=100000".to_owned(),
         ];
-        if !feature_gates.is_empty() {
-            flags.push(format!("--feature-gates={feature_gates}"));
-        }
+        flags.extend(more);
         let program = assets::find("kube-controller-manager")?;
         let process = Process::start("kube-controller-manager", &program, &flags, self.directory.path())?;
         Ok(ControllerManager { process, port })

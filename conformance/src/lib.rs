@@ -4,5 +4,6 @@ pub mod assets;
 pub mod cluster;
 mod pki;
 mod process;
+pub mod scenario;
 
 pub use cluster::{Cluster, ControllerManager};

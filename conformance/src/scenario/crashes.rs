@@ -1,0 +1,104 @@
+//! Our controller is killed before and after each of its writes in turn; the end must be the same.
+
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use futures::StreamExt;
+use windlass_job::observation::Manages;
+
+use super::Scenario;
+use super::body::{Controller, Kill, Ours};
+use super::compare::cluster;
+use super::play::{World, play};
+use super::record::Record;
+use super::tap::Writes;
+
+/// Runs under way at a time.
+const AT_ONCE: usize = 24;
+
+/// Which writes it is killed at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Before and after each.
+    Each,
+    /// Before one and after another; which ones differs from scenario to scenario.
+    Sample,
+}
+
+/// Plays every scenario once undisturbed, and then as often as `which` says. Gives the number of runs.
+pub async fn run(scenarios: &[Scenario], which: Which) -> Result<usize> {
+    let cluster = cluster().await?;
+    let world = Arc::new(World::new(cluster.client().await?));
+    let undisturbed = scenarios.iter().cloned().enumerate().map(|(number, scenario)| {
+        let world = Arc::clone(&world);
+        tokio::spawn(async move {
+            let (record, writes) = once(&world, &scenario, None).await;
+            (number, scenario, record, writes)
+        })
+    });
+    let mut wrong = Vec::new();
+    let mut runs = Vec::new();
+    let mut undisturbed = futures::stream::iter(undisturbed).buffer_unordered(AT_ONCE);
+    while let Some(played) = undisturbed.next().await {
+        let (number, scenario, record, writes) = played?;
+        match record {
+            Ok(record) => {
+                let record = Arc::new(record);
+                let kills = kills(which, number, writes);
+                runs.extend(kills.into_iter().map(|kill| (scenario.clone(), Arc::clone(&record), kill)));
+            }
+            Err(error) => wrong.push(format!("{}: {error:#}", scenario.name)),
+        }
+    }
+    let count = runs.len();
+    let runs = runs.into_iter().map(|(scenario, expected, kill)| {
+        let world = Arc::clone(&world);
+        async move { tokio::spawn(disturbed(world, scenario, expected, kill)).await }
+    });
+    let mut runs = futures::stream::iter(runs).buffer_unordered(AT_ONCE);
+    while let Some(found) = runs.next().await {
+        wrong.extend(found?);
+    }
+    if !wrong.is_empty() {
+        bail!("{} of {count} runs end differently:\n{}", wrong.len(), wrong.join("\n"));
+    }
+    Ok(count)
+}
+
+fn kills(which: Which, number: usize, writes: usize) -> Vec<Kill> {
+    match which {
+        Which::Each => (0..writes).flat_map(|at| [Kill::Before(at), Kill::After(at)]).collect(),
+        Which::Sample if writes == 0 => Vec::new(),
+        Which::Sample => vec![Kill::Before(number % writes), Kill::After((number * 7 + 3) % writes)],
+    }
+}
+
+async fn once(world: &World, scenario: &Scenario, kill: Option<Kill>) -> (Result<Record>, usize) {
+    let suffix = match kill {
+        None => "calm".to_owned(),
+        Some(Kill::Before(at)) => format!("before-{at}"),
+        Some(Kill::After(at)) => format!("after-{at}"),
+    };
+    let namespace = format!("{}-{suffix}", scenario.name);
+    let writes = Writes::new(kill);
+    let manages = Manages::Unclaimed;
+    let ours = Ours::new(world.client.clone(), &namespace, manages, Arc::clone(&writes));
+    let record = play(world, &namespace, scenario, &mut Controller::Ours(ours), false).await;
+    (record, writes.count())
+}
+
+async fn disturbed(
+    world: Arc<World>,
+    scenario: Scenario,
+    expected: Arc<Record>,
+    kill: Kill,
+) -> Option<String> {
+    match once(&world, &scenario, Some(kill)).await.0 {
+        Ok(record) => {
+            let differences = record.differences(&expected, false);
+            (!differences.is_empty())
+                .then(|| format!("{} {kill:?}: {}", scenario.name, differences.join("; ")))
+        }
+        Err(error) => Some(format!("{} {kill:?}: {error:#}", scenario.name)),
+    }
+}
