@@ -1,12 +1,57 @@
 //! The whole comparison with the real Kubernetes, longer than the test command has time for.
 
-use anyhow::Result;
+use std::process::Command;
 
-use crate::{reference, run};
+use anyhow::{Context, Result, bail};
 
-/// Builds what is compared with and runs every suite.
-pub fn all() -> Result<()> {
-    reference::install()?;
+use crate::{reference, root, run};
+
+/// What `cargo xtask conformance <part>` can be asked for.
+const PARTS: [&str; 4] = ["scenarios", "crashes", "random", "gates"];
+
+/// Builds what is compared with and runs every suite, or the one named. `e2e` is asked for by name: it needs a cluster
+/// with nodes.
+pub fn run_part(part: Option<&str>) -> Result<()> {
+    match part {
+        Some("e2e") => e2e(),
+        None => {
+            reference::install()?;
+            suite(&[])
+        }
+        Some(part) if PARTS.contains(&part) => {
+            reference::install()?;
+            suite(&["--test", part])
+        }
+        Some(part) => bail!("no part is called {part}: there are {} and e2e", PARTS.join(", ")),
+    }
+}
+
+fn suite(which: &[&str]) -> Result<()> {
+    let mut args = vec!["test", "--package", "windlass-conformance"];
+    args.extend(which);
+    args.extend(["--", "--nocapture"]);
+    eprintln!("+ WINDLASS_CONFORMANCE=full cargo {}", args.join(" "));
+    let status = Command::new("cargo").args(&args).env("WINDLASS_CONFORMANCE", "full").status();
+    if !status.context("start cargo")?.success() {
+        bail!("cargo {} failed", args.join(" "));
+    }
+    Ok(())
+}
+
+/// The upstream tests of Jobs, on the cluster that `KUBECONFIG` names. They need nodes that run pods.
+fn e2e() -> Result<()> {
+    let kubeconfig = std::env::var("KUBECONFIG").context("KUBECONFIG must name a cluster with nodes")?;
     reference::install_e2e()?;
-    run("cargo", &["test", "--package", "windlass-conformance"])
+    let program = reference::e2e()?;
+    let reports = root().join("target").join("e2e");
+    std::fs::create_dir_all(&reports).with_context(|| format!("make {}", reports.display()))?;
+    run(
+        &program.to_string_lossy(),
+        &[
+            &format!("--kubeconfig={kubeconfig}"),
+            "--provider=skeleton",
+            r"--ginkgo.focus=\[sig-apps\] Job",
+            &format!("--report-dir={}", reports.display()),
+        ],
+    )
 }

@@ -20,7 +20,8 @@ Tasks:
   check      the quick part of it: formatting, lints, purity of the core
   coverage   line coverage of crates/api and crates/job, and the bars they must reach
   reference  build the programs of the real Kubernetes that tests compare with
-  conformance  all comparisons with the real Kubernetes, also those that take long
+  conformance  all comparisons with the real Kubernetes, also those that take long; or one of them: scenarios, crashes,
+             random, gates. `conformance e2e` runs the upstream tests of Jobs on the cluster of KUBECONFIG
   bench      the benchmarks of bench/, and the bars they must reach
   bench-server  windlass server beside the real kube-apiserver and etcd, and the bars it must reach
   bench-controller  the Job controller beside that of Kubernetes, on the real API server; arguments as in
@@ -35,7 +36,7 @@ fn main() -> ExitCode {
         "check" => check::all(),
         "coverage" => coverage::measure(),
         "reference" => reference::install(),
-        "conformance" => conformance::all(),
+        "conformance" => conformance::run_part(std::env::args().nth(2).as_deref()),
         "bench-server" => bench_server(),
         "kill-loop" => kill_loop(std::env::args().nth(2).as_deref().unwrap_or("10000")),
         "bench" => run("cargo", &["bench", "--package", "windlass-bench"]),

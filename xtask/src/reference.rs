@@ -62,6 +62,11 @@ fn install_helm() -> Result<()> {
     Ok(())
 }
 
+/// Where the upstream end-to-end tests are.
+pub fn e2e() -> Result<PathBuf> {
+    path(VERSION, "e2e.test")
+}
+
 fn build(module: &str, version: &str, program: &str) -> Result<()> {
     let target = path(version, program)?;
     if target.is_file() {

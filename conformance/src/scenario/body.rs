@@ -55,7 +55,7 @@ impl fmt::Display for Body {
 /// The controller of a scenario.
 pub enum Controller {
     /// Ours, for this namespace only.
-    Ours(Ours),
+    Ours(Box<Ours>),
     /// The built-in one, which looks after all scenarios at once.
     Go(Option<Seat>),
 }
@@ -96,9 +96,9 @@ pub struct Ours {
 
 impl Ours {
     /// One that is not started yet.
-    pub fn new(client: Client, namespace: &str, manages: Manages, writes: Arc<Writes>) -> Self {
+    pub fn new(client: Client, namespace: &str, manages: Manages, writes: Arc<Writes>) -> Box<Self> {
         let config = Config { namespace: Some(namespace.to_owned()), ..quick(manages) };
-        Self { client, config, namespace: namespace.to_owned(), writes, running: None }
+        Box::new(Self { client, config, namespace: namespace.to_owned(), writes, running: None })
     }
 
     fn start(&mut self) {

@@ -12,7 +12,7 @@ use windlass_job::observation::Manages;
 
 use super::Scenario;
 use super::body::{Body, Controller, Crew, Ours};
-use super::play::{World, play};
+use super::play::{Manner, World, play};
 use super::record::Record;
 use super::tap::Writes;
 use crate::Cluster;
@@ -81,7 +81,8 @@ pub async fn on_embedded(scenarios: &[Scenario]) -> Endings {
         let server = Server::new(windlass_apiserver::Config::default());
         let world = World::new(Client::new(server.router(), "default"));
         let ours = Ours::new(world.client.clone(), &scenario.name, Manages::Unclaimed, Writes::new(None));
-        let ending = play(&world, &scenario.name, &scenario, &mut Controller::Ours(ours), false).await;
+        let manner = Manner { opts_in: false, tells_all: true };
+        let ending = play(&world, &scenario.name, &scenario, &mut Controller::Ours(ours), manner).await;
         ((scenario.name, Body::Embedded), ending)
     });
     together(plays).await
@@ -95,8 +96,8 @@ pub async fn on_cluster(world: &Arc<World>, scenarios: &[Scenario], body: Body, 
             let namespace = format!("{}-{body}", scenario.name);
             let writes = Writes::new(None);
             let ours = Ours::new(world.client.clone(), &namespace, manages, writes);
-            let opts_in = manages == Manages::OptedIn;
-            let ending = play(&world, &namespace, &scenario, &mut Controller::Ours(ours), opts_in).await;
+            let manner = Manner { opts_in: manages == Manages::OptedIn, tells_all: true };
+            let ending = play(&world, &namespace, &scenario, &mut Controller::Ours(ours), manner).await;
             ((scenario.name, body), ending)
         }
     });
@@ -112,7 +113,8 @@ pub async fn on_go(world: &Arc<World>, scenarios: &[Scenario], crew: Option<Arc<
         async move {
             let namespace = format!("{}-go", scenario.name);
             let mut controller = Controller::Go(seat);
-            let ending = play(&world, &namespace, &scenario, &mut controller, false).await;
+            let manner = Manner { opts_in: false, tells_all: true };
+            let ending = play(&world, &namespace, &scenario, &mut controller, manner).await;
             ((scenario.name, Body::Go), ending)
         }
     });

@@ -9,7 +9,7 @@ use windlass_job::observation::Manages;
 use super::Scenario;
 use super::body::{Controller, Kill, Ours};
 use super::compare::cluster;
-use super::play::{World, play};
+use super::play::{Manner, World, play};
 use super::record::Record;
 use super::tap::Writes;
 
@@ -23,6 +23,29 @@ pub enum Which {
     Each,
     /// Before one and after another; which ones differs from scenario to scenario.
     Sample,
+}
+
+/// A difference that a crash at an unlucky moment makes, and that can't be avoided.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// In which scenario.
+    pub scenario: &'static str,
+    /// How the line that tells of it begins.
+    pub line: &'static str,
+    /// Why.
+    pub why: &'static str,
+}
+
+/// All of them. The built-in controller has them too: like ours, it deletes pods before it writes why.
+pub const KNOWN: &[Known] = &[Known {
+    scenario: "per-index-global-first",
+    line: "job.status.failedIndexes",
+    why: "a pod that was deleted because the Job fails, before that was written, looks like one that a user deleted: \
+          its index, which has no retry left, counts as failed",
+}];
+
+fn is_known(scenario: &str, line: &str) -> bool {
+    KNOWN.iter().any(|known| known.scenario == scenario && line.starts_with(known.line))
 }
 
 /// Plays every scenario once undisturbed, and then as often as `which` says. Gives the number of runs.
@@ -83,7 +106,8 @@ async fn once(world: &World, scenario: &Scenario, kill: Option<Kill>) -> (Result
     let writes = Writes::new(kill);
     let manages = Manages::Unclaimed;
     let ours = Ours::new(world.client.clone(), &namespace, manages, Arc::clone(&writes));
-    let record = play(world, &namespace, scenario, &mut Controller::Ours(ours), false).await;
+    let manner = Manner { opts_in: false, tells_all: false };
+    let record = play(world, &namespace, scenario, &mut Controller::Ours(ours), manner).await;
     (record, writes.count())
 }
 
@@ -95,7 +119,8 @@ async fn disturbed(
 ) -> Option<String> {
     match once(&world, &scenario, Some(kill)).await.0 {
         Ok(record) => {
-            let differences = record.differences(&expected, false);
+            let mut differences = record.differences(&expected, false);
+            differences.retain(|line| !is_known(&scenario.name, line));
             (!differences.is_empty())
                 .then(|| format!("{} {kill:?}: {}", scenario.name, differences.join("; ")))
         }

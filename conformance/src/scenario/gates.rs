@@ -79,7 +79,7 @@ fn scenarios() -> Vec<(Scenario, &'static [Body])> {
     .ends("Failed(FailedIndexes) succeeded=2 failed=3 completedIndexes=0,1 failedIndexes=2");
 
     let failure_policy =
-        scenario("gate-failure-policy", "JobPodFailurePolicy", { policy([on_exit("FailJob", "In", &[5])]) })
+        scenario("gate-failure-policy", "JobPodFailurePolicy", policy([on_exit("FailJob", "In", &[5])]))
             .step(Step::Stop)
             .pod(nth(0), Deed::Exit(5))
             .step(Step::StartWith("JobPodFailurePolicy=false"))

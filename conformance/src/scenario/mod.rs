@@ -30,6 +30,19 @@ use serde_json::{Value, json};
 /// The name of the Job that a scenario is about.
 pub const JOB: &str = "job";
 
+/// Everything is wanted, not only what fits the test command: `WINDLASS_CONFORMANCE=full`.
+pub fn is_full() -> bool {
+    std::env::var("WINDLASS_CONFORMANCE").is_ok_and(|what| what == "full")
+}
+
+/// Only scenarios whose name contains `WINDLASS_CONFORMANCE_ONLY`, if that is set.
+pub fn only(mut scenarios: Vec<Scenario>) -> Vec<Scenario> {
+    if let Ok(part) = std::env::var("WINDLASS_CONFORMANCE_ONLY") {
+        scenarios.retain(|scenario| scenario.name.contains(&part));
+    }
+    scenarios
+}
+
 /// A Job's history and its end.
 #[derive(Clone, Debug)]
 pub struct Scenario {

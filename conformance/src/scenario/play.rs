@@ -22,8 +22,6 @@ use super::settled::{
 };
 use super::{Deed, JOB, Propagation, Scenario, Step, Who, job, list, merge, number, text};
 
-/// A Job that others wait for.
-const PASSER: &str = "passer";
 /// Rounds until a Job must be finished when all its pods succeed.
 const FINISH_ROUNDS: usize = 60;
 
@@ -51,18 +49,27 @@ pub struct Play<'a> {
     jobs: Api<DynamicObject>,
     controller: &'a mut Controller,
     is_running: bool,
-    opts_in: bool,
+    manner: Manner,
 }
 
-/// Plays it in a namespace of its own and tells how it ended. `opts_in`: Jobs ask for our controller.
+/// How a scenario is played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Manner {
+    /// Jobs ask for our controller.
+    pub opts_in: bool,
+    /// Every event must come. One that is killed in the middle of its work can't tell what it did.
+    pub tells_all: bool,
+}
+
+/// Plays it in a namespace of its own and tells how it ended.
 pub async fn play(
     world: &World,
     namespace: &str,
     scenario: &Scenario,
     controller: &mut Controller,
-    opts_in: bool,
+    manner: Manner,
 ) -> Result<Record> {
-    let mut play = Play::new(world, namespace, controller, opts_in).await?;
+    let mut play = Play::new(world, namespace, controller, manner).await?;
     play.make(scenario.job.clone()).await?;
     // Of a crew, the controller runs already.
     if matches!(play.controller, Controller::Ours(_)) {
@@ -89,7 +96,7 @@ impl<'a> Play<'a> {
         world: &World,
         namespace: &str,
         controller: &'a mut Controller,
-        opts_in: bool,
+        manner: Manner,
     ) -> Result<Self> {
         let namespaces: Api<Namespace> = Api::all(world.client.clone());
         let object: Namespace = serde_json::from_value(json!({"metadata": {"name": namespace}}))?;
@@ -102,13 +109,13 @@ impl<'a> Play<'a> {
             jobs: Api::namespaced_with(world.client.clone(), namespace, &resource),
             controller,
             is_running: true,
-            opts_in,
+            manner,
         })
     }
 
     /// Makes a Job.
     pub async fn make(&self, mut job: Value) -> Result<()> {
-        if self.opts_in && text(&job, "/spec/managedBy").is_empty() {
+        if self.manner.opts_in && text(&job, "/spec/managedBy").is_empty() {
             merge(&mut job, json!({"spec": {"managedBy": WINDLASS_CONTROLLER}}));
         }
         let job: DynamicObject = serde_json::from_value(job)?;
@@ -174,7 +181,7 @@ impl<'a> Play<'a> {
             Step::Pass => self.pass().await,
             Step::Stop => {
                 // A controller that is killed takes with it what it has not told yet.
-                self.space.until("the last event", |seen| events_are_in(seen).then_some(())).await?;
+                self.hear_all().await?;
                 self.controller.stop().await?;
                 self.is_running = false;
                 Ok(())
@@ -202,6 +209,13 @@ impl<'a> Play<'a> {
 
     async fn settle(&self) -> Result<()> {
         self.space.until("nothing to do", |seen| settled(seen).then_some(())).await
+    }
+
+    async fn hear_all(&self) -> Result<()> {
+        if !self.manner.tells_all {
+            return Ok(());
+        }
+        self.space.until("the last event", |seen| events_are_in(seen).then_some(())).await
     }
 
     async fn expect(&self, expected: &str) -> Result<()> {
@@ -303,10 +317,11 @@ impl<'a> Play<'a> {
     }
 
     async fn pass(&self) -> Result<()> {
+        let name = self.space.look(|seen| format!("passer-{}", seen.all(Kind::Job).len()));
         let mut passer = job(json!({"completions": 0}));
-        merge(&mut passer, json!({"metadata": {"name": PASSER}}));
+        merge(&mut passer, json!({"metadata": {"name": name}}));
         self.make(passer).await?;
-        let is_done = |seen: &Seen| seen.job(PASSER).is_some_and(is_finished).then_some(());
+        let is_done = |seen: &Seen| seen.job(&name).is_some_and(is_finished).then_some(());
         self.space.until("the Job that passes", is_done).await
     }
 
@@ -332,7 +347,7 @@ impl<'a> Play<'a> {
             self.expect(expected).await.context("the end")?;
         }
         self.settle().await?;
-        self.space.until("the last event", |seen| events_are_in(seen).then_some(())).await?;
+        self.hear_all().await?;
         Ok(self.space.look(|seen| Record::of(seen, &self.namespace)))
     }
 
