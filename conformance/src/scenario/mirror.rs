@@ -150,7 +150,7 @@ impl Mirror {
         ];
         for (kind, resource) in kinds {
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-            tasks.spawn(Arc::clone(&mirror).follow(kind, api, resource));
+            tasks.spawn(Arc::clone(&mirror).follow(kind, api));
         }
         (mirror, tasks)
     }
@@ -161,10 +161,10 @@ impl Mirror {
         Arc::clone(self.spaces.lock().entry(namespace.to_owned()).or_insert_with(make))
     }
 
-    async fn follow(self: Arc<Self>, kind: Kind, api: Api<DynamicObject>, resource: ApiResource) {
+    async fn follow(self: Arc<Self>, kind: Kind, api: Api<DynamicObject>) {
         let mut changes = watcher::watcher(api, watcher::Config::default()).default_backoff().boxed();
         let mut listed = BTreeSet::new();
-        debug_assert!(!resource.kind.is_empty());
+        let mut is_first = true;
         while let Some(change) = changes.next().await {
             match change {
                 Ok(Event::Init) => listed.clear(),
@@ -172,7 +172,13 @@ impl Mirror {
                     listed.insert(object.metadata.uid.clone().unwrap_or_default());
                     self.take(kind, &object, false);
                 }
-                Ok(Event::InitDone) => self.only(kind, &listed),
+                Ok(Event::InitDone) => {
+                    // What is known before the first list is younger than it: our own answers.
+                    if !is_first {
+                        self.only(kind, &listed);
+                    }
+                    is_first = false;
+                }
                 Ok(Event::Apply(object)) => self.take(kind, &object, false),
                 Ok(Event::Delete(object)) => self.take(kind, &object, true),
                 Err(error) => tracing::warn!(?kind, %error, "the watch of the mirror broke"),

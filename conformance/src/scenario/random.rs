@@ -14,6 +14,9 @@ use super::{Deed, Scenario, Step, Who, indexed, merge, runs, scenario};
 /// Steps of one history.
 const STEPS: u64 = 7;
 
+/// No Job gets more pods at a time than this.
+const SIZE_MAX: u64 = 4;
+
 /// A small generator: the same numbers everywhere, for ever.
 #[derive(Clone, Debug)]
 struct Dice(u64);
@@ -53,17 +56,40 @@ pub fn of_seed(seed: u64) -> Scenario {
     };
     merge(&mut spec, options(&mut dice, is_indexed, completions));
     let mut scenario = scenario(&format!("seed-{seed}"), "random", spec.clone());
-    let is_elastic = is_indexed && parallelism == completions;
+    let size = match (is_indexed, parallelism == completions) {
+        (false, _) => Size::Any,
+        (true, true) => Size::Elastic,
+        (true, false) => Size::NothingOrMore,
+    };
     for _ in 0..STEPS {
-        scenario = scenario.step(step(&mut dice, is_elastic));
+        scenario = scenario.step(step(&mut dice, size));
     }
     // Whatever was done to it, it can end now.
-    let mut last = json!({"suspend": false, "parallelism": parallelism.max(1)});
-    if is_elastic {
-        last["completions"] = last["parallelism"].clone();
-    }
-    scenario.steps.push(Step::Edit(json!({"spec": last})));
+    scenario.steps.push(Step::Edit(json!({"spec": {"suspend": false}})));
+    scenario.steps.push(Step::Edit(json!({"spec": size.of(SIZE_MAX)})));
     scenario.step(Step::FinishOneByOne)
+}
+
+/// How the number of pods may change, so that it is clear which of them go. Of pods that are equal but for their index the
+/// newest go first, which depends on whole seconds.
+#[derive(Clone, Copy, Debug)]
+enum Size {
+    /// Pods are all alike.
+    Any,
+    /// Completions follow: the highest indexes go.
+    Elastic,
+    /// All go, or none.
+    NothingOrMore,
+}
+
+impl Size {
+    fn of(self, size: u64) -> Value {
+        match self {
+            Self::Any => json!({"parallelism": size}),
+            Self::Elastic => json!({"parallelism": size.max(1), "completions": size.max(1)}),
+            Self::NothingOrMore => json!({"parallelism": if size < 2 { 0 } else { SIZE_MAX }}),
+        }
+    }
 }
 
 fn options(dice: &mut Dice, is_indexed: bool, completions: u32) -> Value {
@@ -112,7 +138,7 @@ fn rules(dice: &mut Dice, per_index: bool) -> Vec<Value> {
     rules
 }
 
-fn step(dice: &mut Dice, is_elastic: bool) -> Step {
+fn step(dice: &mut Dice, size: Size) -> Step {
     let who = Who::SomeActive(dice.roll(4) as usize);
     match dice.roll(100) {
         0..22 => Step::Pods(vec![(who, Deed::Run)]),
@@ -121,15 +147,7 @@ fn step(dice: &mut Dice, is_elastic: bool) -> Step {
         58..66 => Step::Pods(vec![(who, Deed::Disrupted("EvictionByEvictionAPI", dice.pick(&[0, 137, 42])))]),
         66..76 => Step::Pods(vec![(who, Deed::Delete)]),
         76..84 => Step::Pods(vec![(Who::SomeTerminating(0), Deed::End(dice.pick(&[0, 3, 143])))]),
-        84..92 => {
-            let size = dice.roll(4);
-            let mut spec = json!({"parallelism": size});
-            if is_elastic {
-                spec["completions"] = json!(size.max(1));
-                spec["parallelism"] = json!(size.max(1));
-            }
-            Step::Edit(json!({"spec": spec}))
-        }
+        84..92 => Step::Edit(json!({"spec": size.of(dice.roll(SIZE_MAX))})),
         _ => Step::Edit(json!({"spec": {"suspend": dice.chance(60)}})),
     }
 }

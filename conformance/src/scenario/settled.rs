@@ -96,7 +96,7 @@ pub fn is_settled(job: Option<&Value>, pods: &[&Value]) -> bool {
     }
     let pods: Vec<Facts<'_>> = pods.iter().filter(|pod| owns(job, pod)).map(|pod| Facts::of(pod)).collect();
     if is_finished(job) {
-        return !pods.iter().any(|pod| pod.is_held);
+        return pods.iter().all(|pod| pod.is_terminal && !pod.is_held);
     }
     gauges_are_right(job, &pods) && nothing_waits(job, &pods) && fleet_is_right(job, &pods)
 }
@@ -154,7 +154,8 @@ fn fleet_is_right(job: &Value, pods: &[Facts<'_>]) -> bool {
     }
     let suspended = condition_of(job, condition::SUSPENDED);
     if job.pointer("/spec/suspend") == Some(&Value::Bool(true)) {
-        return active == 0 && suspended == Some("True") && number(job, "/spec/completions") > 0;
+        let has_work = job.pointer("/spec/completions").and_then(Value::as_u64) != Some(0);
+        return active == 0 && suspended == Some("True") && has_work;
     }
     if suspended == Some("True") || text(job, "/status/startTime").is_empty() {
         return false;
