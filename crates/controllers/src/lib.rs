@@ -3,6 +3,7 @@
 //! | module | what it drives |
 //! |---|---|
 //! | [`job`] | `windlass_job::decide`: Jobs and their pods |
+//! | [`namespace`] | namespaces that are deleted, and all that is in them |
 //! | [`owner_gc`] | what no owner keeps is deleted |
 //! | [`ttl`] | finished Jobs are deleted when their time is up |
 //!
@@ -16,6 +17,7 @@ pub mod events;
 pub mod job;
 pub mod lease;
 pub mod metrics;
+pub mod namespace;
 pub mod owner_gc;
 mod queue;
 pub mod ttl;

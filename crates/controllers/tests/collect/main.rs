@@ -117,3 +117,25 @@ async fn a_finished_job_is_deleted_with_its_pods_when_its_time_is_up() {
     world.until_pods(&[]).await;
     assert!(world.job("forever").await.is_some());
 }
+
+#[tokio::test]
+async fn a_deleted_namespace_goes_after_its_pods_and_then_all_else() {
+    let world = World::start();
+    world.create_namespace("doomed").await;
+    world.create_job_in("doomed", "job", json!({})).await;
+    let held = json!({"finalizers": ["example.com/held"]});
+    world.create_pod_in("doomed", "held", held).await;
+    world.create_pod_in("doomed", "free", json!({})).await;
+    world.delete_namespace("doomed").await;
+    let message = world.until_condition("doomed", "NamespaceContentRemaining", "True").await;
+    assert_eq!(message, "Some resources are remaining: pods. has 1 resource instances");
+    let message = world.until_condition("doomed", "NamespaceFinalizersRemaining", "True").await;
+    assert_eq!(
+        message,
+        "Some content in the namespace has finalizers remaining: example.com/held in 1 resource instances"
+    );
+    assert!(world.job_in("doomed", "job").await.is_some(), "other kinds wait for the pods");
+    world.release_pod_in("doomed", "held").await;
+    world.until_no_namespace("doomed").await;
+    assert!(world.job_in("doomed", "job").await.is_none());
+}

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use windlass_apiserver::Server;
 use windlass_controllers::owner_gc::OwnerCollector;
-use windlass_controllers::{Clock, ttl};
+use windlass_controllers::{Clock, namespace, ttl};
 
 /// No test waits longer for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -65,6 +65,12 @@ impl World {
                 .expect("the server has a discovery");
         });
         tokio::spawn(ttl::run(self.client.clone(), clock, self.cancel.clone()));
+        let (client, cancel) = (self.client.clone(), self.cancel.clone());
+        tokio::spawn(async move {
+            namespace::run(client, Arc::new(Timestamp::now), cancel)
+                .await
+                .expect("the server has a discovery");
+        });
     }
 
     fn api<K>(&self) -> Api<K>
@@ -90,10 +96,15 @@ impl World {
         create(Api::namespaced(self.client.clone(), namespace), job).await
     }
 
-    pub async fn create_pod(&self, name: &str, mut meta: Value) {
+    pub async fn create_pod(&self, name: &str, meta: Value) {
+        self.create_pod_in(NAMESPACE, name, meta).await;
+    }
+
+    pub async fn create_pod_in(&self, namespace: &str, name: &str, mut meta: Value) {
         meta["name"] = json!(name);
         let spec = json!({"containers": [{"name": "main", "image": "host", "command": ["true"]}]});
-        create(self.api::<Pod>(), json!({"metadata": meta, "spec": spec})).await;
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        create(pods, json!({"metadata": meta, "spec": spec})).await;
     }
 
     pub async fn delete_job(&self, name: &str, policy: PropagationPolicy) {
@@ -101,8 +112,18 @@ impl World {
         self.api::<Job>().delete(name, &params).await.expect("the job is deleted");
     }
 
+    pub async fn delete_namespace(&self, name: &str) {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        namespaces.delete(name, &DeleteParams::default()).await.expect("the namespace is deleted");
+    }
+
     pub async fn job(&self, name: &str) -> Option<Job> {
-        self.api::<Job>().get_opt(name).await.expect("jobs can be read")
+        self.job_in(NAMESPACE, name).await
+    }
+
+    pub async fn job_in(&self, namespace: &str, name: &str) -> Option<Job> {
+        let jobs: Api<Job> = Api::namespaced(self.client.clone(), namespace);
+        jobs.get_opt(name).await.expect("jobs can be read")
     }
 
     pub async fn pod(&self, name: &str) -> Pod {
@@ -116,8 +137,13 @@ impl World {
 
     /// Takes the pod's last finalizer.
     pub async fn release_pod(&self, name: &str) {
+        self.release_pod_in(NAMESPACE, name).await;
+    }
+
+    pub async fn release_pod_in(&self, namespace: &str, name: &str) {
         let patch = json!({"metadata": {"finalizers": null}});
-        let patched = self.api::<Pod>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let patched = pods.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
         patched.expect("the pod is released");
     }
 
@@ -172,6 +198,27 @@ impl World {
         self.until::<Pod>(&format!("the owners {owners:?}"), is_it).await;
     }
 
+    pub async fn until_no_namespace(&self, name: &str) {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        until(namespaces, "the end of the namespace", |all| !all.iter().any(|one| one.name_any() == name))
+            .await;
+    }
+
+    /// Waits for a condition of a namespace, and gives its message.
+    pub async fn until_condition(&self, name: &str, type_: &str, status: &str) -> String {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let mut message = None;
+        until(namespaces, type_, |all| {
+            let status_of = all.iter().find(|one| one.name_any() == name).and_then(|one| one.status.as_ref());
+            let conditions = status_of.and_then(|of| of.conditions.as_ref()).into_iter().flatten();
+            let found = conditions.into_iter().find(|one| one.type_ == type_ && one.status == status);
+            message = found.and_then(|one| one.message.clone());
+            message.is_some()
+        })
+        .await;
+        message.expect("it was seen")
+    }
+
     pub async fn until_event(&self, reason: &str, message: &str) {
         let is_it = |event: &Event| {
             event.reason.as_deref() == Some(reason) && event.message.as_deref() == Some(message)
@@ -180,8 +227,7 @@ impl World {
             .await;
     }
 
-    /// Waits until all objects of a kind are as they should be. Asks again when one changes, and now and then.
-    async fn until<K>(&self, what: &str, mut is_it: impl FnMut(&[K]) -> bool)
+    async fn until<K>(&self, what: &str, is_it: impl FnMut(&[K]) -> bool)
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
             + Clone
@@ -190,21 +236,28 @@ impl World {
             + Send
             + 'static,
     {
-        let api = self.api::<K>();
-        let wait = async {
-            let mut changes = watcher(api.clone(), watcher::Config::default()).default_backoff().boxed();
-            loop {
-                let all = api.list(&ListParams::default()).await.expect("it can be listed").items;
-                if is_it(&all) {
-                    return;
-                }
-                _ = tokio::time::timeout(Duration::from_millis(50), changes.next()).await;
-            }
-        };
-        if tokio::time::timeout(PATIENCE, wait).await.is_err() {
+        until(self.api::<K>(), what, is_it).await;
+    }
+}
+
+/// Waits until all objects of a kind are as they should be. Asks again when one changes, and now and then.
+async fn until<K>(api: Api<K>, what: &str, mut is_it: impl FnMut(&[K]) -> bool)
+where
+    K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let wait = async {
+        let mut changes = watcher(api.clone(), watcher::Config::default()).default_backoff().boxed();
+        loop {
             let all = api.list(&ListParams::default()).await.expect("it can be listed").items;
-            panic!("waited for {what}, found {all:#?}");
+            if is_it(&all) {
+                return;
+            }
+            _ = tokio::time::timeout(Duration::from_millis(50), changes.next()).await;
         }
+    };
+    if tokio::time::timeout(PATIENCE, wait).await.is_err() {
+        let all = api.list(&ListParams::default()).await.expect("it can be listed").items;
+        panic!("waited for {what}, found {all:#?}");
     }
 }
 
