@@ -3,6 +3,7 @@
 //! | module | what it drives |
 //! |---|---|
 //! | [`job`] | `windlass_job::decide`: Jobs and their pods |
+//! | [`cron_job`] | a Job for each time of a schedule |
 //! | [`namespace`] | namespaces that are deleted, and all that is in them |
 //! | [`owner_gc`] | what no owner keeps is deleted |
 //! | [`ttl`] | finished Jobs are deleted when their time is up |
@@ -13,6 +14,7 @@
 
 mod calls;
 pub mod connect;
+pub mod cron_job;
 pub mod events;
 pub mod job;
 pub mod lease;

@@ -1,4 +1,4 @@
-//! Owners and their dependents on a real API server: what is deleted, what is released, what is kept.
+//! The small controllers on a real API server: what is deleted, released and kept, and what is made on schedule.
 
 mod world;
 
@@ -138,4 +138,34 @@ async fn a_deleted_namespace_goes_after_its_pods_and_then_all_else() {
     world.release_pod_in("doomed", "held").await;
     world.until_no_namespace("doomed").await;
     assert!(world.job_in("doomed", "job").await.is_none());
+}
+
+#[tokio::test]
+async fn a_job_is_made_on_schedule_and_what_became_of_it_is_kept_in_the_status() {
+    let world = World::start();
+    let spec = json!({"schedule": "0 0 1 1 *", "successfulJobsHistoryLimit": 0});
+    world.create_cron_job("tick", spec).await;
+    world.schedule_from("tick", "2020-06-01T00:00:00Z").await;
+    let job = world.until_job_of("tick").await;
+    let year = jiff::Timestamp::now().strftime("%Y").to_string();
+    let due: jiff::Timestamp = format!("{year}-01-01T00:00:00Z").parse().expect("a time");
+    assert_eq!(job.name_any(), format!("tick-{}", due.as_second() / 60));
+    assert_eq!(
+        job.annotations()["batch.kubernetes.io/cronjob-scheduled-timestamp"],
+        format!("{year}-01-01T00:00:00Z")
+    );
+    assert_eq!(job.labels()["from"], "template");
+    let owner = &job.owner_references()[0];
+    assert_eq!(
+        (owner.kind.as_str(), owner.controller, owner.block_owner_deletion),
+        ("CronJob", Some(true), Some(true))
+    );
+    world.until_active("tick", &[&job.name_any()]).await;
+    world.finish_job(&job.name_any()).await;
+    world.until_active("tick", &[]).await;
+    world.until_no_job(&job.name_any()).await;
+    world.until_event("SuccessfulDelete", &format!("Deleted job {}", job.name_any())).await;
+    let status = world.cron_job("tick").await.status.expect("a status");
+    assert_eq!(status.last_schedule_time.map(|time| time.0), Some(due));
+    assert!(status.last_successful_time.is_some());
 }

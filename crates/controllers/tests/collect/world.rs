@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{Event, Namespace, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use kube::runtime::{WatchStreamExt, watcher};
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use windlass_apiserver::Server;
 use windlass_controllers::owner_gc::OwnerCollector;
-use windlass_controllers::{Clock, namespace, ttl};
+use windlass_controllers::{Clock, cron_job, namespace, ttl};
 
 /// No test waits longer for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -65,6 +65,7 @@ impl World {
                 .expect("the server has a discovery");
         });
         tokio::spawn(ttl::run(self.client.clone(), clock, self.cancel.clone()));
+        tokio::spawn(cron_job::run(self.client.clone(), Arc::new(Timestamp::now), self.cancel.clone()));
         let (client, cancel) = (self.client.clone(), self.cancel.clone());
         tokio::spawn(async move {
             namespace::run(client, Arc::new(Timestamp::now), cancel)
@@ -94,6 +95,49 @@ impl World {
         spec["template"] = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});
         let job = json!({"metadata": {"name": name}, "spec": spec});
         create(Api::namespaced(self.client.clone(), namespace), job).await
+    }
+
+    /// A CronJob in UTC, whatever this machine's zone is.
+    pub async fn create_cron_job(&self, name: &str, mut spec: Value) {
+        let container = json!({"name": "main", "image": "host", "command": ["true"]});
+        let template = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});
+        let labels = json!({"from": "template"});
+        spec["jobTemplate"] = json!({"metadata": {"labels": labels}, "spec": {"template": template}});
+        spec["timeZone"] = json!("Etc/UTC");
+        create(self.api::<CronJob>(), json!({"metadata": {"name": name}, "spec": spec})).await;
+    }
+
+    /// As if the CronJob had last been started then.
+    pub async fn schedule_from(&self, name: &str, time: &str) {
+        let patch = json!({"status": {"lastScheduleTime": time}});
+        let patched =
+            self.api::<CronJob>().patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        patched.expect("the status can be written");
+    }
+
+    pub async fn cron_job(&self, name: &str) -> CronJob {
+        self.api::<CronJob>().get(name).await.expect("the CronJob is there")
+    }
+
+    pub async fn until_job_of(&self, cron_job: &str) -> Job {
+        let mut found = None;
+        let is_its = |job: &&Job| job.owner_references().iter().any(|owner| owner.name == cron_job);
+        self.until::<Job>("a job on schedule", |jobs| {
+            found = jobs.iter().find(is_its).cloned();
+            found.is_some()
+        })
+        .await;
+        found.expect("it was seen")
+    }
+
+    pub async fn until_active(&self, cron_job: &str, jobs: &[&str]) {
+        let is_it = |all: &[CronJob]| {
+            let found = all.iter().find(|one| one.name_any() == cron_job).and_then(|one| one.status.as_ref());
+            let active = found.and_then(|status| status.active.as_deref()).unwrap_or_default();
+            found.is_some_and(|status| status.last_schedule_time.is_some())
+                && active.iter().filter_map(|one| one.name.as_deref()).eq(jobs.iter().copied())
+        };
+        self.until::<CronJob>(&format!("the active jobs {jobs:?}"), is_it).await;
     }
 
     pub async fn create_pod(&self, name: &str, meta: Value) {
