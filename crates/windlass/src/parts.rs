@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use windlass_api::Gates;
 use windlass_controllers::job::{self, JobController, Observer};
 use windlass_controllers::owner_gc::OwnerCollector;
-use windlass_controllers::{Clock, ttl};
+use windlass_controllers::{Clock, cron_job, namespace, ttl};
 use windlass_job::Settings;
 use windlass_node::{Agent, Capacity};
 use windlass_scheduler::Scheduler;
@@ -28,8 +28,9 @@ pub struct Setup {
     pub nodes: Vec<Node>,
     /// Run the command of any image on this machine.
     pub runs_any_image_on_host: bool,
-    /// Delete what nobody owns any more, and Jobs whose time is up.
-    pub collects_garbage: bool,
+    /// Also what a cluster has for objects that live longer than one Job: collection of what nobody owns, Jobs whose time
+    /// is up, deleted namespaces, CronJobs.
+    pub keeps_house: bool,
 }
 
 /// A node of this machine.
@@ -62,10 +63,8 @@ impl Parts {
         };
         tasks.spawn(JobController::new(client.clone(), config).run(cancel.clone()));
         tasks.spawn(Scheduler::new(client.clone()).run(cancel.clone()));
-        if setup.collects_garbage {
-            let clock: Clock = Arc::new(Timestamp::now);
-            tasks.spawn(collect_garbage(client.clone(), Arc::clone(&clock), cancel.clone()));
-            tasks.spawn(ttl::run(client.clone(), clock, cancel.clone()));
+        if setup.keeps_house {
+            keep_house(&mut tasks, client, &cancel);
         }
         let mut agents = Vec::new();
         for node in setup.nodes {
@@ -86,8 +85,20 @@ impl Parts {
     }
 }
 
-async fn collect_garbage(client: kube::Client, clock: Clock, cancel: CancellationToken) {
-    if let Err(error) = OwnerCollector::run(client, clock, cancel).await {
-        tracing::error!(%error, "dependents of deleted objects are not collected");
-    }
+fn keep_house(tasks: &mut JoinSet<()>, client: &kube::Client, cancel: &CancellationToken) {
+    let clock: Clock = Arc::new(Timestamp::now);
+    tasks.spawn(ttl::run(client.clone(), Arc::clone(&clock), cancel.clone()));
+    tasks.spawn(cron_job::run(client.clone(), Arc::clone(&clock), cancel.clone()));
+    let collecting = OwnerCollector::run(client.clone(), Arc::clone(&clock), cancel.clone());
+    tasks.spawn(async move {
+        if let Err(error) = collecting.await {
+            tracing::error!(%error, "dependents of deleted objects are not collected");
+        }
+    });
+    let ending = namespace::run(client.clone(), clock, cancel.clone());
+    tasks.spawn(async move {
+        if let Err(error) = ending.await {
+            tracing::error!(%error, "deleted namespaces are not ended");
+        }
+    });
 }

@@ -86,7 +86,7 @@ pub async fn start<'a>(options: &'a Options, screen: &Screen) -> Result<Session<
         }],
         runs_any_image_on_host: options.runs_any_image_on_host,
         // The Job is shown when it ended, also one whose own time is up.
-        collects_garbage: false,
+        keeps_house: false,
     };
     let failures = Failures::new(engine.client().clone());
     engine.start(setup).await.map_err(|error| Error::Start(with_sources(&error)))?;

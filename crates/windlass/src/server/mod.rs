@@ -220,7 +220,7 @@ async fn run(options: &Options) -> Result<(), Error> {
         observer: None,
         nodes: (1..=options.nodes).map(|number| node(number, &data_dir)).collect(),
         runs_any_image_on_host: options.runs_any_image_on_host,
-        collects_garbage: true,
+        keeps_house: true,
     };
     let client = kube::Client::new(server.own_router(), "default");
     let parts = Parts::start(&client, setup).await.map_err(|error| start(&error))?;
