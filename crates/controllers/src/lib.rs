@@ -6,6 +6,7 @@
 //! | [`cron_job`] | a Job for each time of a schedule |
 //! | [`namespace`] | namespaces that are deleted, and all that is in them |
 //! | [`owner_gc`] | what no owner keeps is deleted |
+//! | [`pod_gc`] | pods whose node is gone, or that nobody will end otherwise |
 //! | [`ttl`] | finished Jobs are deleted when their time is up |
 //!
 //! What they share: the watches (`watch`), the work queue (`queue`), who may write when (`turns`, `calls`), events for
@@ -21,6 +22,7 @@ pub mod lease;
 pub mod metrics;
 pub mod namespace;
 pub mod owner_gc;
+pub mod pod_gc;
 mod queue;
 pub mod ttl;
 mod turns;

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use windlass_api::Gates;
 use windlass_controllers::job::{self, JobController, Observer};
 use windlass_controllers::owner_gc::OwnerCollector;
-use windlass_controllers::{Clock, cron_job, namespace, ttl};
+use windlass_controllers::{Clock, cron_job, namespace, pod_gc, ttl};
 use windlass_job::Settings;
 use windlass_node::{Agent, Capacity};
 use windlass_scheduler::Scheduler;
@@ -28,8 +28,8 @@ pub struct Setup {
     pub nodes: Vec<Node>,
     /// Run the command of any image on this machine.
     pub runs_any_image_on_host: bool,
-    /// Also what a cluster has for objects that live longer than one Job: collection of what nobody owns, Jobs whose time
-    /// is up, deleted namespaces, CronJobs.
+    /// Also what a cluster has for objects that live longer than one Job: collection of what nobody owns and of lost pods,
+    /// Jobs whose time is up, deleted namespaces, CronJobs.
     pub keeps_house: bool,
 }
 
@@ -64,7 +64,7 @@ impl Parts {
         tasks.spawn(JobController::new(client.clone(), config).run(cancel.clone()));
         tasks.spawn(Scheduler::new(client.clone()).run(cancel.clone()));
         if setup.keeps_house {
-            keep_house(&mut tasks, client, &cancel);
+            keep_house(&mut tasks, client, &setup.gates, &cancel);
         }
         let mut agents = Vec::new();
         for node in setup.nodes {
@@ -85,8 +85,11 @@ impl Parts {
     }
 }
 
-fn keep_house(tasks: &mut JoinSet<()>, client: &kube::Client, cancel: &CancellationToken) {
+fn keep_house(tasks: &mut JoinSet<()>, client: &kube::Client, gates: &Gates, cancel: &CancellationToken) {
     let clock: Clock = Arc::new(Timestamp::now);
+    let config =
+        pod_gc::Config { adds_conditions: gates.pod_disruption_conditions, ..pod_gc::Config::default() };
+    tasks.spawn(pod_gc::run(client.clone(), Arc::clone(&clock), config, cancel.clone()));
     tasks.spawn(ttl::run(client.clone(), Arc::clone(&clock), cancel.clone()));
     tasks.spawn(cron_job::run(client.clone(), Arc::clone(&clock), cancel.clone()));
     let collecting = OwnerCollector::run(client.clone(), Arc::clone(&clock), cancel.clone());

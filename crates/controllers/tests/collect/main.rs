@@ -169,3 +169,50 @@ async fn a_job_is_made_on_schedule_and_what_became_of_it_is_kept_in_the_status()
     assert_eq!(status.last_schedule_time.map(|time| time.0), Some(due));
     assert!(status.last_successful_time.is_some());
 }
+
+#[tokio::test]
+async fn a_pod_whose_node_is_gone_for_a_while_is_failed_as_disrupted_and_deleted() {
+    let world = World::new();
+    world.create_pod("orphan", json!({"finalizers": ["example.com/held"]})).await;
+    world.bind_pod("orphan", "nowhere").await;
+    let clock = world.collect_pods(true);
+    world.until_pods_were_collected_from(2).await;
+    assert!(world.pod("orphan").await.metadata.deletion_timestamp.is_none(), "the node may come back");
+    clock.advance(40);
+    world.until_pod_is_deleting("orphan").await;
+    let status = world.pod("orphan").await.status.expect("a status");
+    assert_eq!(status.phase.as_deref(), Some("Failed"));
+    let condition = status.conditions.iter().flatten().find(|one| one.type_ == "DisruptionTarget");
+    let condition = condition.expect("it was disrupted");
+    assert_eq!(
+        (condition.status.as_str(), condition.reason.as_deref(), condition.message.as_deref()),
+        ("True", Some("DeletionByPodGC"), Some("PodGC: node no longer exists"))
+    );
+}
+
+#[tokio::test]
+async fn an_orphaned_pod_gets_no_condition_when_the_gate_is_off() {
+    let world = World::new();
+    world.create_pod("orphan", json!({"finalizers": ["example.com/held"]})).await;
+    world.bind_pod("orphan", "nowhere").await;
+    let clock = world.collect_pods(false);
+    world.until_pods_were_collected_from(2).await;
+    clock.advance(40);
+    world.until_pod_is_deleting("orphan").await;
+    let status = world.pod("orphan").await.status.expect("a status");
+    assert_eq!(status.phase.as_deref(), Some("Failed"));
+    assert!(!status.conditions.iter().flatten().any(|one| one.type_ == "DisruptionTarget"));
+}
+
+#[tokio::test]
+async fn a_deleted_pod_that_never_had_a_node_is_failed_without_a_condition() {
+    let world = World::new();
+    world.create_pod("never", json!({"finalizers": ["example.com/held"]})).await;
+    world.delete_pod("never").await;
+    world.collect_pods(true);
+    world.until_phase("never", "Failed").await;
+    let status = world.pod("never").await.status.expect("a status");
+    assert!(!status.conditions.iter().flatten().any(|one| one.type_ == "DisruptionTarget"));
+    world.release_pod("never").await;
+    world.until_pods(&[]).await;
+}

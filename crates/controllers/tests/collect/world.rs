@@ -2,11 +2,11 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{Event, Namespace, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use windlass_apiserver::Server;
 use windlass_controllers::owner_gc::OwnerCollector;
-use windlass_controllers::{Clock, cron_job, namespace, ttl};
+use windlass_controllers::{Clock, cron_job, namespace, pod_gc, ttl};
 
 /// No test waits longer for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,6 +28,16 @@ pub struct World {
     cancel: CancellationToken,
     looks: Arc<AtomicUsize>,
     _stop: DropGuard,
+}
+
+/// How far a clock is ahead, in seconds.
+#[derive(Default)]
+pub struct Ahead(Arc<AtomicI64>);
+
+impl Ahead {
+    pub fn advance(&self, seconds: i64) {
+        self.0.fetch_add(seconds, Ordering::SeqCst);
+    }
 }
 
 /// A reference to a Job as owner.
@@ -72,6 +82,49 @@ impl World {
                 .await
                 .expect("the server has a discovery");
         });
+    }
+
+    /// Starts the collection of pods, with a clock of its own.
+    pub fn collect_pods(&self, adds_conditions: bool) -> Ahead {
+        let (ahead, looks) = (Ahead::default(), Arc::clone(&self.looks));
+        let seconds = Arc::clone(&ahead.0);
+        let clock: Clock = Arc::new(move || {
+            looks.fetch_add(1, Ordering::SeqCst);
+            Timestamp::now() + SignedDuration::from_secs(seconds.load(Ordering::SeqCst))
+        });
+        let config =
+            pod_gc::Config { period: Duration::from_millis(5), adds_conditions, ..pod_gc::Config::default() };
+        tokio::spawn(pod_gc::run(self.client.clone(), clock, config, self.cancel.clone()));
+        ahead
+    }
+
+    /// So many passes were made.
+    pub async fn until_pods_were_collected_from(&self, passes: usize) {
+        self.until::<Pod>("passes", |_| self.looks.load(Ordering::SeqCst) >= passes).await;
+    }
+
+    /// Puts the pod on a node that nobody has.
+    pub async fn bind_pod(&self, name: &str, node: &str) {
+        let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+                             "target": {"kind": "Node", "name": node}});
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}/binding");
+        let request = http::Request::post(path)
+            .header("content-type", "application/json")
+            .body(binding.to_string().into_bytes())
+            .expect("a request");
+        self.client.request::<Value>(request).await.expect("the pod is bound");
+    }
+
+    pub async fn delete_pod(&self, name: &str) {
+        self.api::<Pod>().delete(name, &DeleteParams::default()).await.expect("the pod is deleted");
+    }
+
+    pub async fn until_phase(&self, name: &str, phase: &str) {
+        let is_it = |pods: &[Pod]| {
+            let pod = pods.iter().find(|pod| pod.name_any() == name);
+            pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref()) == Some(phase)
+        };
+        self.until::<Pod>(phase, is_it).await;
     }
 
     fn api<K>(&self) -> Api<K>
