@@ -39,8 +39,11 @@ fn main() -> ExitCode {
         "conformance" => conformance::run_part(std::env::args().nth(2).as_deref()),
         "bench-server" => bench_server(),
         "kill-loop" => kill_loop(std::env::args().nth(2).as_deref().unwrap_or("10000")),
-        "bench" => run("cargo", &["bench", "--package", "windlass-bench"]),
         "bench-controller" => bench_controller(),
+        "bench" => run(
+            "cargo",
+            &["bench", "--package", "windlass-bench", "--package", "windlass-store", "--benches"],
+        ),
         _ => {
             eprintln!("{HELP}");
             return ExitCode::from(2);
@@ -82,9 +85,9 @@ fn root() -> PathBuf {
 /// Builds both, and measures them one after the other.
 fn bench_server() -> Result<()> {
     reference::install()?;
-    run("cargo", &["build", "--release", "--package", "windlass"])?;
-    let program = root().join("target/release/windlass").display().to_string();
-    run("cargo", &["run", "--release", "--package", "windlass-bench", "--bin", "server", "--", &program])
+    run("cargo", &["build", "--release", "--package", "windlass", "--package", "windlass-bench-server"])?;
+    let built = |name: &str| root().join("target/release").join(name).display().to_string();
+    run(&built("windlass-bench-server"), &[&built("windlass")])
 }
 
 /// The test of the same name, with more rounds than the test run has time for.
