@@ -3,6 +3,7 @@
 mod check;
 mod conformance;
 mod coverage;
+mod fuzz;
 mod purity;
 mod reference;
 mod tools;
@@ -26,6 +27,7 @@ Tasks:
   bench-server  windlass server beside the real kube-apiserver and etcd, and the bars it must reach
   bench-controller  the Job controller beside that of Kubernetes, on the real API server; arguments as in
              bench/src/bin/controller
+  fuzz       every target of fuzz/, for 20 seconds each or as many as the number given says
   kill-loop  kills a process that writes to the store, 10,000 times or as often as the number given says, and looks
              whether every acknowledged write is there";
 
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         "conformance" => conformance::run_part(std::env::args().nth(2).as_deref()),
         "bench-server" => bench_server(),
         "kill-loop" => kill_loop(std::env::args().nth(2).as_deref().unwrap_or("10000")),
+        "fuzz" => fuzz::run_all(std::env::args().nth(2)),
         "bench-controller" => bench_controller(),
         "bench" => run(
             "cargo",
@@ -64,6 +67,7 @@ fn test() -> Result<()> {
     check::dependencies()?;
     reference::install()?;
     run("cargo", &["test", "--workspace"])?;
+    fuzz::run_for(fuzz::SECONDS_IN_TEST)?;
     coverage::measure()
 }
 

@@ -1,0 +1,4 @@
+//! Patches of type `application/json-patch+json`. The first byte chooses the object.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| windlass_fuzz::patch("application/json-patch+json", "", data));

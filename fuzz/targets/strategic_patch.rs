@@ -1,0 +1,8 @@
+//! Patches of type `application/strategic-merge-patch+json`. The first byte chooses the object.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| windlass_fuzz::patch(
+    "application/strategic-merge-patch+json",
+    "",
+    data
+));
