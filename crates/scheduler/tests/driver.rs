@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher;
@@ -46,6 +47,14 @@ impl Fixture {
         self.nodes.create(&PostParams::default(), &node).await.expect("created");
         let patch = Patch::Merge(json!({"status": status}));
         self.nodes.patch_status(name, &PatchParams::default(), &patch).await.expect("patched");
+    }
+
+    /// Pods get their priority by class.
+    async fn class(&self, name: &str, value: i32) {
+        let class =
+            serde_json::from_value(json!({"metadata": {"name": name}, "value": value})).expect("a class");
+        let classes: Api<PriorityClass> = Api::all(self.client.clone());
+        classes.create(&PostParams::default(), &class).await.expect("created");
     }
 
     async fn pod(&self, name: &str, cpu: &str, more: Value) {
@@ -144,8 +153,10 @@ async fn a_pod_that_does_not_fit_is_told_why_and_bound_when_a_pod_ends() {
 #[tokio::test]
 async fn the_highest_priority_comes_first_and_gated_deleted_and_foreign_pods_do_not_come() {
     let fixture = Fixture::new();
-    fixture.pod("low", "1", json!({"priority": 1})).await;
-    fixture.pod("high", "1", json!({"priority": 10})).await;
+    fixture.class("lesser", 1).await;
+    fixture.class("greater", 10).await;
+    fixture.pod("low", "1", json!({"priorityClassName": "lesser"})).await;
+    fixture.pod("high", "1", json!({"priorityClassName": "greater"})).await;
     fixture.pod("gated", "0", json!({"schedulingGates": [{"name": "example.com/wait"}]})).await;
     fixture.pod("foreign", "0", json!({"schedulerName": "another"})).await;
     fixture.node("a", "1", "10").await;
