@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use crate::assets;
+use crate::kubeconfig;
 use crate::pki;
 use crate::process::{Process, free_port};
 
@@ -91,13 +92,7 @@ impl Cluster {
     pub fn kubeconfig_for(&self, name: &str, token: &str) -> Result<PathBuf> {
         let path = self.directory.path().join(format!("{name}.kubeconfig"));
         let authority = self.directory.path().join("ca.pem");
-        let text = serde_json::json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "reference",
-            "clusters": [{"name": "reference", "cluster": {"server": self.url(), "certificate-authority": authority}}],
-            "users": [{"name": name, "user": {"token": token}}],
-            "contexts": [{"name": "reference", "context": {"cluster": "reference", "user": name}}],
-        });
-        fs::write(&path, text.to_string()).context("write a kubeconfig")?;
+        kubeconfig::write(&path, &self.url(), &authority, name, token)?;
         Ok(path)
     }
 

@@ -2,8 +2,14 @@
 
 pub mod assets;
 pub mod cluster;
+pub mod compare;
+pub mod kubeconfig;
+pub mod normal;
+pub mod ours;
 mod pki;
 mod process;
 pub mod scenario;
+pub mod session;
 
 pub use cluster::{Cluster, ControllerManager};
+pub use ours::Ours;

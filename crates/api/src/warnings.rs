@@ -1,6 +1,7 @@
 //! Warnings: what the API server accepts but tells the client.
 
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
 
 use crate::field::Path;
@@ -24,6 +25,29 @@ pub fn on_create(job: &Job) -> Vec<String> {
         ));
     }
     warnings.extend(of_spec(view::spec(job)));
+    warnings
+}
+
+/// The warnings for a new pod.
+pub fn pod_on_create(pod: &Pod) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let wrong = dns1123_label(pod.metadata.name.as_deref().unwrap_or_default());
+    if !wrong.is_empty() {
+        // upstream: of a name that is fine but for its dots, only the dots are told
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let wrong = if name.contains('.') && dns1123_label(&name.replace('.', "-")).is_empty() {
+            vec!["must not contain dots".to_owned()]
+        } else {
+            wrong
+        };
+        warnings.push(format!(
+            "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label \
+             is recommended: [{}]",
+            wrong.join(" ")
+        ));
+    }
+    let template = PodTemplateSpec { metadata: Some(pod.metadata.clone()), spec: pod.spec.clone() };
+    warnings.extend(pod_template_warnings(&template, &Path::root()));
     warnings
 }
 

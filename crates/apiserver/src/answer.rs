@@ -7,7 +7,7 @@ use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use serde_json::Value;
 
@@ -19,12 +19,17 @@ pub(crate) fn object(code: StatusCode, bytes: Bytes, warnings: &[String]) -> Res
     *response.status_mut() = code;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    warn(headers, warnings);
+    response
+}
+
+/// Adds warnings to the head of an answer.
+pub(crate) fn warn(headers: &mut HeaderMap, warnings: &[String]) {
     for warning in bounded(warnings) {
         if let Ok(value) = HeaderValue::from_bytes(warning_text(&warning).as_bytes()) {
             headers.append(header::WARNING, value);
         }
     }
-    response
 }
 
 /// upstream: the length of all warnings together, in characters.

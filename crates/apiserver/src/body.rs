@@ -5,16 +5,17 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::decode::{self, Validation};
+use crate::go_json;
 use crate::hooks::Warnings;
 use crate::object::{self, Object};
 use crate::request::Target;
-use crate::resources::Resource;
+use crate::resources::{self, Resource};
 use crate::status::{Result, Status};
 
 /// Reads the body of a create or PUT. Warnings are about its fields.
 pub(crate) fn decode(resource: &Resource, body: &[u8], validation: Validation) -> Result<(Object, Warnings)> {
-    let mut value: Value =
-        serde_json::from_slice(body).map_err(|error| unreadable(resource, &error.to_string()))?;
+    let mut value = go_json::parse(body).map_err(|why| Status::unrecognized(resource, &why, body))?;
+    object::null_texts(&mut value);
     object::strip_nulls(&mut value);
     check_type(resource, &value)?;
     let texts = decode::check_body(resource, body, &value, validation)
@@ -31,24 +32,39 @@ pub(crate) fn decode(resource: &Resource, body: &[u8], validation: Validation) -
 
 /// Refuses an object of another kind than the path names.
 fn check_type(resource: &Resource, object: &Value) -> Result<()> {
-    for (field, expected) in [("apiVersion", resource.api_version), ("kind", resource.kind)] {
-        let given = object.get(field).and_then(Value::as_str).unwrap_or(expected);
-        if given != expected {
-            return Err(match field {
-                "apiVersion" => Status::bad_request(format!(
-                    "the API version in the data ({given}) does not match the expected API version ({expected})"
-                )),
-                _ => Status::bad_request(format!(
-                    "{given} in version {:?} cannot be handled as a {expected}",
-                    resource.version
-                )),
-            });
-        }
+    let text = |field: &str| object.get(field).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let api_version = text("apiVersion").unwrap_or(resource.api_version);
+    let kind = text("kind").unwrap_or(resource.kind);
+    if (api_version, kind) != (resource.api_version, resource.kind) {
+        return Err(another_kind(resource, api_version, kind));
     }
     if !object.get("metadata").is_none_or(Value::is_object) {
         return Err(unreadable(resource, "metadata is not a JSON object"));
     }
     Ok(())
+}
+
+/// upstream: what is known is not converted, and what is not known is not decoded.
+fn another_kind(resource: &Resource, api_version: &str, kind: &str) -> Status {
+    let version = api_version.rsplit('/').next().unwrap_or_default();
+    let why = conversion(resource, api_version, kind);
+    Status::bad_request(format!(
+        "{kind} in version {version:?} cannot be handled as a {}: {why}",
+        resource.kind
+    ))
+}
+
+/// Why an object of another kind can't become one of this.
+pub(crate) fn conversion(resource: &Resource, api_version: &str, kind: &str) -> String {
+    let version = api_version.rsplit('/').next().unwrap_or_default();
+    let group = resource.group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
+    let is_known =
+        resources::all().iter().any(|other| (other.api_version, other.kind) == (api_version, kind));
+    if is_known {
+        format!("converting ({version}.{kind}) to ({group}.{}): unknown conversion", resource.kind)
+    } else {
+        go_json::unregistered(kind, api_version)
+    }
 }
 
 /// A body that is not an object of the kind.
@@ -85,6 +101,12 @@ pub(crate) fn check_place(object: &mut Object, target: &Target) -> Result<()> {
 pub(crate) fn check_name(object: &Object, target: &Target) -> Result<()> {
     if object.name() == target.name {
         return Ok(());
+    }
+    if object.name().is_empty() {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            target.name
+        )));
     }
     Err(Status::bad_request(format!(
         "the name of the object ({}) does not match the name on the URL ({})",

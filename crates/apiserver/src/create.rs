@@ -29,7 +29,9 @@ pub(crate) fn create(
     body: &[u8],
 ) -> Result<Response<Body>> {
     let (object, mut warnings) = decode(target.resource, body, Validation::parse(query, "CreateOptions")?)?;
-    let written = create_object(shared, target, Some(writer), object, query.dry_run()?)?;
+    let is_dry_run = query.dry_run("CreateOptions")?;
+    let written = create_object(shared, target, Some(writer), object, is_dry_run)
+        .map_err(|status| status.with_warnings(&warnings))?;
     warnings.extend(written.warnings);
     Ok(answer::object(StatusCode::CREATED, written.bytes, &warnings))
 }
@@ -54,8 +56,9 @@ pub(crate) fn create_object(
         if object.name().is_empty() { object.meta_text("generateName").to_owned() } else { String::new() };
     let writer = writer.map(|writer| (writer, &additions));
     if base.is_empty() {
+        let namespace = object.namespace().to_owned();
         return create_named(shared, resource, writer, object, is_dry_run)?
-            .map_err(|existing| Status::already_exists(resource, &existing));
+            .map_err(|existing| taken_status(shared, resource, &namespace, &existing));
     }
     let mut taken = base.clone();
     for _ in 0..GENERATE_TRIES {
@@ -67,6 +70,16 @@ pub(crate) fn create_object(
         }
     }
     Err(Status::no_unique_name(resource, &taken))
+}
+
+fn taken_status(shared: &Shared, resource: &'static Resource, namespace: &str, name: &str) -> Status {
+    let record = shared.store.get(&Key::new(resource.plural, namespace, name));
+    let existing = record.and_then(|record| Object::from_stored(&record.bytes).ok());
+    if existing.is_some_and(|existing| existing.is_deleting()) {
+        Status::still_deleting(resource, name)
+    } else {
+        Status::already_exists(resource, name)
+    }
 }
 
 /// The inner error is the name that is taken.
@@ -85,11 +98,10 @@ fn create_named(
     object.set_meta("creationTimestamp", now.as_str());
     if resource.has_generation {
         object.set_meta("generation", 1);
-    } else {
-        object.remove_meta("generation");
     }
+    let mut warnings = object.dedup_owners();
     let context = Context { gates: &shared.config.gates, now: &now };
-    let warnings = (resource.hooks.create)(&mut object, context)?;
+    warnings.extend((resource.hooks.create)(&mut object, context)?);
     if !resource.hooks.is_complete {
         check_meta(resource, &object)?;
     }

@@ -17,9 +17,10 @@ use serde_json::{Value, json};
 use windlass_store::{Error, Key};
 
 use crate::form::Form;
+use crate::go_json;
 use crate::object::{self, Object};
 use crate::read::{Selection, list_body};
-use crate::request::{Query, Target};
+use crate::request::{Query, Target, bad_dry_run};
 use crate::resources::Resource;
 use crate::status::{self, Result, Status};
 use crate::write::namespace_finalizers;
@@ -65,13 +66,13 @@ impl Options {
                 ..Self::default()
             }
         } else {
-            let mut value: Value = serde_json::from_slice(body)
-                .map_err(|error| Status::bad_request(format!("decode DeleteOptions: {error}")))?;
+            let mut value = go_json::parse(body).map_err(Status::bad_request)?;
             object::strip_nulls(&mut value);
+            check_options_type(&value)?;
             Self::deserialize(value)
                 .map_err(|error| Status::bad_request(format!("decode DeleteOptions: {error}")))?
         };
-        if query.dry_run()? && options.dry_run.is_empty() {
+        if query.dry_run("DeleteOptions")? && options.dry_run.is_empty() {
             options.dry_run.push("All".to_owned());
         }
         options.check()?;
@@ -93,9 +94,9 @@ impl Options {
                 errors.push(Error::not_supported(&path, policy, &known));
             }
         }
-        let wrong = self.dry_run.iter().find(|value| *value != "All");
-        if let Some(wrong) = wrong {
-            errors.push(Error::not_supported(&Path::new("dryRun"), wrong, &["All"]));
+        if self.dry_run.iter().any(|value| value != "All") {
+            let values: Vec<&str> = self.dry_run.iter().map(String::as_str).collect();
+            errors.push(bad_dry_run(&values));
         }
         if errors.is_empty() {
             Ok(())
@@ -145,6 +146,15 @@ impl Options {
             return Err(Status::version_precondition(resource, object.name(), version, found));
         }
         Ok(())
+    }
+}
+
+/// Options may say that they are options, of any group, and nothing else.
+fn check_options_type(options: &Value) -> Result<()> {
+    let text = |field: &str| options.get(field).and_then(Value::as_str).unwrap_or_default();
+    match text("kind") {
+        "" | "DeleteOptions" => Ok(()),
+        kind => Err(Status::bad_request(go_json::unregistered(kind, text("apiVersion")))),
     }
 }
 
@@ -290,7 +300,13 @@ fn decide(shared: &Shared, resource: &Resource, object: &mut Object, options: &O
         object.section_mut("status").insert("phase".to_owned(), json!("Terminating"));
     }
     let is_held = !object.finalizers().is_empty() || namespace_finalizers(object) > 0;
-    if grace.is_none() && is_held {
+    if resource.plural == "namespaces" {
+        // upstream: a namespace has a way of its own, that knows no grace
+        if !object.is_deleting() {
+            object.set_meta("deletionTimestamp", environment::text(now));
+            object.bump_generation();
+        }
+    } else if grace.is_none() && is_held {
         mark(object, now);
     }
     if is_pod && shared.config.gates.retriable_and_non_retriable_failures {

@@ -6,6 +6,7 @@ mod cron_job;
 mod job;
 mod namespace;
 mod pod;
+mod pod_status;
 mod priority_class;
 mod rbac;
 mod small;
@@ -14,10 +15,13 @@ use windlass_api::Gates;
 use windlass_api::field::{Errors, Path};
 use windlass_api::validation::meta as meta_rules;
 
-use crate::body::typed_meta;
+pub(crate) use namespace::set_name_label;
+
+use crate::body::{typed_meta, unreadable};
 use crate::object::Object;
 use crate::resources::Resource;
 use crate::status::{Result, Status};
+use crate::write;
 
 /// What a hook may look at besides the objects.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +61,17 @@ impl Hooks {
         status: |_, _, _| Ok(Warnings::new()),
         is_complete: false,
     };
+}
+
+/// Refuses an object with errors. upstream: a quantity that is none is found out by the decoder, before all rules.
+fn check(resource: &Resource, object: &Object, errors: &Errors) -> Result<()> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    match errors.iter().find(|error| error.detail.starts_with("quantities must match")) {
+        Some(error) => Err(unreadable(resource, &error.detail)),
+        None => Err(Status::invalid(resource.group, resource.kind, object.name(), errors)),
+    }
 }
 
 /// Pods.
@@ -109,7 +124,12 @@ pub const SECRET: Hooks = Hooks {
     is_complete: true,
 };
 /// Namespaces.
-pub const NAMESPACE: Hooks = Hooks { create: namespace::create, update: namespace::update, ..Hooks::NONE };
+pub const NAMESPACE: Hooks = Hooks {
+    create: namespace::create,
+    update: namespace::update,
+    status: namespace::status,
+    is_complete: false,
+};
 /// PriorityClasses.
 pub const PRIORITY_CLASS: Hooks = Hooks {
     create: priority_class::create,
@@ -150,11 +170,7 @@ fn new_meta_named(resource: &Resource, object: &Object, name: fn(&str) -> Vec<St
 
 /// What is wrong with the `metadata` of a changed object. Most changes leave it alone.
 fn same_meta(resource: &Resource, object: &Object, old: &Object) -> Result<Errors> {
-    if object.meta() == old.meta() {
-        return Ok(Errors::new());
-    }
-    let (new, old) = (typed_meta(resource, object)?, typed_meta(resource, old)?);
-    Ok(meta_rules::validate_object_meta_update(&new, &old, &Path::new("metadata")))
+    write::meta_update_errors(resource, object, old, true)
 }
 
 /// Refuses an object with errors.

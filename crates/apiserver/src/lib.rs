@@ -34,6 +34,7 @@ mod events;
 mod eviction;
 mod fields;
 mod form;
+mod go_json;
 mod health;
 pub mod hooks;
 mod managed;
@@ -290,8 +291,11 @@ async fn route(shared: &Arc<Shared>, request: Request<Body>) -> Result<Response<
             }
             ("", _) if query.flag("watch").unwrap_or(false) => watch::open(shared, &target, &query, form),
             ("", _) => read::list(shared, &target, &query, form).await,
-            (_, "") => read::get(shared, &target, form),
-            (_, "status") if target.resource.has_status => read::get(shared, &target, form),
+            (_, "") => read::get(shared, &target, &query, form),
+            (_, "status") if target.resource.has_status => read::get(shared, &target, &query, form),
+            (_, name) if target.resource.subresources.iter().any(|sub| sub.name == name) => {
+                Err(Status::method_not_allowed())
+            }
             _ => Err(Status::no_such_path()),
         };
     }
@@ -339,8 +343,16 @@ fn change(
     let is_pod = target.resource.plural == "pods";
     let is_namespace = target.resource.plural == "namespaces";
     let is_account = target.resource.plural == "serviceaccounts";
+    if head.method == Method::DELETE && !body.is_empty() {
+        request::require_json(&head.headers)?;
+    }
     match (&head.method, target.name.as_str(), target.subresource.as_str()) {
         (_, _, "") if target.resource.is_read_only => Err(Status::method_not_allowed()),
+        (&Method::POST, "", "binding") => {
+            let target = Target { name: pods::bound_name(body)?, ..target.clone() };
+            pods::bind(shared, &target, query, body)
+        }
+        (_, "", "binding") => Err(Status::method_not_allowed()),
         (&Method::POST, "", _) if target.resource.namespaced && target.namespace.is_empty() => {
             Err(Status::method_not_allowed())
         }

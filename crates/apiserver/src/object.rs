@@ -281,6 +281,34 @@ impl Object {
         };
     }
 
+    /// Leaves out owners that are named twice. Texts for warnings.
+    ///
+    /// upstream: dedupOwnerReferencesAndAddWarning.
+    pub(crate) fn dedup_owners(&mut self) -> Vec<String> {
+        let owners = self.meta().and_then(|meta| meta.get("ownerReferences")).and_then(Value::as_array);
+        let Some(owners) = owners.filter(|owners| owners.len() > 1) else { return Vec::new() };
+        let mut kept: Vec<&Value> = Vec::new();
+        let mut twice: Vec<&str> = Vec::new();
+        for owner in owners {
+            if kept.contains(&owner) {
+                twice.push(owner.get("uid").and_then(Value::as_str).unwrap_or_default());
+            } else {
+                kept.push(owner);
+            }
+        }
+        if twice.is_empty() {
+            return Vec::new();
+        }
+        let text = format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and \
+             may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            twice.join(", ")
+        );
+        let kept: Vec<Value> = kept.into_iter().cloned().collect();
+        self.set_meta("ownerReferences", kept);
+        vec![text]
+    }
+
     /// `metadata.name`.
     pub fn name(&self) -> &str {
         self.meta_text("name")
@@ -458,6 +486,16 @@ pub fn restamp(resource: &Resource, stored: &Bytes, revision: u64) -> Bytes {
 /// Stored bytes without `apiVersion` and `kind` and without the opening brace, as they stand in a list.
 pub fn list_item<'a>(resource: &Resource, stored: &'a Bytes) -> &'a [u8] {
     &stored[resource.type_prefix.len()..]
+}
+
+/// upstream: to a map of texts, null is an empty text.
+pub fn null_texts(value: &mut Value) {
+    for place in ["/metadata/labels", "/metadata/annotations"] {
+        let map = value.pointer_mut(place).and_then(Value::as_object_mut);
+        for text in map.into_iter().flat_map(|map| map.values_mut()).filter(|text| text.is_null()) {
+            *text = Value::from("");
+        }
+    }
 }
 
 /// Removes fields that are null: to Kubernetes they are not there.

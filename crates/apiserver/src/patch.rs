@@ -1,10 +1,13 @@
 //! PATCH bodies: JSON patch, merge patch and strategic merge patch.
 
 use http::HeaderMap;
+use serde::Deserialize;
 use serde_json::Value;
 use windlass_api::field;
 
+use crate::body;
 use crate::decode::{self, Validation};
+use crate::go_json;
 use crate::hooks::Warnings;
 use crate::object::{self, Object};
 use crate::request::media_type;
@@ -31,15 +34,24 @@ impl Patch {
         match media_type(headers) {
             JSON_PATCH => {
                 // By way of a value: of a field that is given twice the last one counts.
-                let patch: json_patch::Patch = from_value(parse(body)?)?;
-                let count = patch.0.len();
+                let value: Value = parse(body)?;
+                let Some(count) = value.as_array().map(Vec::len) else {
+                    return Err(unreadable(&go_json::cannot_unmarshal(&value, "[]handlers.jsonPatchOp")));
+                };
                 if count > OPERATIONS_MAX {
                     return Err(Status::patch_too_large(OPERATIONS_MAX, count));
                 }
+                // upstream: an operation that is none is found out when it is its turn
+                let patch = json_patch::Patch::deserialize(value).map_err(|_| Status::patch_failed())?;
                 Ok(Self::Json(patch))
             }
             MERGE_PATCH => Ok(Self::Merge(decode_map(body)?)),
-            STRATEGIC_PATCH => Ok(Self::Strategic(decode_map(body)?)),
+            STRATEGIC_PATCH => {
+                // upstream: of this type alone it is not said that it is a patch
+                serde_json::from_slice::<Value>(body)
+                    .map_err(|error| Status::bad_request(go_json::syntax(body, &error)))?;
+                Ok(Self::Strategic(decode_map(body)?))
+            }
             _ => Err(Status::unsupported_patch()),
         }
     }
@@ -85,12 +97,16 @@ impl Patch {
             }
             Self::Merge(patch) => json_patch::merge(&mut value, patch),
             Self::Strategic(patch) => {
-                strategic::apply(&mut value, patch, strategic::schema(resource))
-                    .map_err(Status::bad_request)?;
+                strategic::apply(&mut value, patch, strategic::schema(resource)).map_err(|why| {
+                    // upstream: of what can be wrong with a patch, these two are not told as the client's fault
+                    let is_told = !why.starts_with("map: ") && !why.starts_with("unknown patch type");
+                    if is_told { Status::bad_request(why) } else { Status::unexplained(&why) }
+                })?;
             }
         }
         object::strip_nulls(&mut value);
         let Value::Object(mut map) = value else { return Err(Status::patch_failed()) };
+        check_type(resource, &map)?;
         let mut new = old.clone();
         if touches_managed && let Some(Value::Object(meta)) = map.get_mut("metadata") {
             new.set_managed(meta.remove("managedFields"));
@@ -146,6 +162,20 @@ impl Patch {
     }
 }
 
+/// A patch makes no other kind of an object.
+fn check_type(resource: &Resource, patched: &serde_json::Map<String, Value>) -> Result<()> {
+    let text =
+        |field: &str, own: &'static str| patched.get(field).and_then(Value::as_str).unwrap_or(own).to_owned();
+    let (api_version, kind) = (text("apiVersion", resource.api_version), text("kind", resource.kind));
+    if (api_version.as_str(), kind.as_str()) == (resource.api_version, resource.kind) {
+        return Ok(());
+    }
+    let shown = Value::Object(patched.clone()).to_string();
+    let why = body::conversion(resource, &api_version, &kind);
+    let error = field::Error::invalid(&field::Path::new("patch"), shown, why);
+    Err(Status::invalid("", "", "", &[error]))
+}
+
 fn operation_touches(operation: &json_patch::PatchOperation, field: &str) -> bool {
     let first =
         |pointer: &json_patch::jsonptr::Pointer| pointer.first().is_none_or(|token| token.decoded() == field);
@@ -160,23 +190,19 @@ fn operation_touches(operation: &json_patch::PatchOperation, field: &str) -> boo
     first(operation.path()) || from.is_some_and(|from| first(from))
 }
 
-fn parse<T: for<'de> serde::Deserialize<'de>>(body: &[u8]) -> Result<T> {
-    serde_json::from_slice(body).map_err(unreadable)
+fn parse(body: &[u8]) -> Result<Value> {
+    serde_json::from_slice(body).map_err(|error| unreadable(&go_json::syntax(body, &error)))
 }
 
-fn unreadable(error: serde_json::Error) -> Status {
-    Status::bad_request(format!("error decoding patch: {error}"))
-}
-
-fn from_value<T: for<'de> serde::Deserialize<'de>>(value: Value) -> Result<T> {
-    T::deserialize(value).map_err(unreadable)
+fn unreadable(why: &str) -> Status {
+    Status::bad_request(format!("error decoding patch: {why}"))
 }
 
 fn decode_map(body: &[u8]) -> Result<Value> {
-    let value: Value = parse(body)?;
+    let value = parse(body)?;
     if value.is_object() {
         Ok(value)
     } else {
-        Err(Status::bad_request("error decoding patch: not a JSON object"))
+        Err(unreadable(&go_json::cannot_unmarshal(&value, "map[string]interface {}")))
     }
 }

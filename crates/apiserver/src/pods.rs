@@ -35,18 +35,23 @@ struct BindingTarget {
     name: String,
 }
 
+/// The pod that a binding is about.
+pub(crate) fn bound_name(body: &[u8]) -> Result<String> {
+    match decode::<Binding>("Binding", body)?.metadata.name {
+        name if name.is_empty() => Err(Status::bad_request("name must be provided")),
+        name => Ok(name),
+    }
+}
+
 /// Puts a pod on a node, once.
 pub(crate) fn bind(shared: &Shared, target: &Target, query: &Query, body: &[u8]) -> Result<Response<Body>> {
     let binding: Binding = decode("Binding", body)?;
     if !matches!(binding.metadata.name.as_str(), "") && binding.metadata.name != target.name {
-        return Err(Status::bad_request(format!(
-            "the name of the object ({}) does not match the name on the URL ({})",
-            binding.metadata.name, target.name
-        )));
+        return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
     check_binding(&binding)?;
     let now = shared.now_text();
-    write::update(shared, target, Scope::Server, None, query.dry_run()?, |old| {
+    write::update(shared, target, Scope::Server, None, query.dry_run("CreateOptions")?, |old| {
         if !binding.metadata.uid.is_empty() && binding.metadata.uid != old.uid() {
             let (asked, found) = (binding.metadata.uid.as_str(), old.uid());
             return Err(Status::another_uid(target.resource, &target.namespace, &target.name, asked, found));
@@ -87,7 +92,9 @@ fn check_binding(binding: &Binding) -> Result<()> {
     if errors.is_empty() {
         return Ok(());
     }
-    Err(Status::invalid("", "Binding", &binding.metadata.name, &errors))
+    // upstream: the error is not made one of the client
+    let texts: Vec<String> = errors.iter().map(field::Error::to_string).collect();
+    Err(Status::unexplained(&texts.join(", ")))
 }
 
 fn bound(old: &Object, binding: &Binding, now: &str) -> Result<Object> {
@@ -116,10 +123,7 @@ fn bound(old: &Object, binding: &Binding, now: &str) -> Result<Object> {
             values.iter().for_each(|(key, value)| merged[key] = value.clone());
         }
     }
-    let mut condition = json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": now});
-    if pod.generation() > 0 {
-        condition["observedGeneration"] = json!(pod.generation());
-    }
+    let condition = json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": now});
     let status = pod.section_mut("status");
     status.remove("nominatedNodeName");
     set_condition(status, condition);

@@ -13,7 +13,7 @@ use windlass_store::{Error, Key, List, Prefix, Record};
 use crate::form::Form;
 use crate::object::Attributes;
 use crate::request::{Query, Target};
-use crate::status::{Result, Status};
+use crate::status::{Result, Status, no_number};
 use crate::{Shared, answer};
 
 /// upstream: how long a list waits for a revision that has not been reached.
@@ -33,7 +33,8 @@ impl Target {
 }
 
 /// One object.
-pub(crate) fn get(shared: &Shared, target: &Target, form: Form) -> Result<Response<Body>> {
+pub(crate) fn get(shared: &Shared, target: &Target, query: &Query, form: Form) -> Result<Response<Body>> {
+    parse_version(query.text("resourceVersion"))?;
     let record =
         shared.store.get(&target.key()).ok_or_else(|| Status::not_found(target.resource, &target.name))?;
     let bytes = form.one(target.resource, &record.bytes, shared.config.clock.now())?;
@@ -163,12 +164,16 @@ async fn page(shared: &Shared, target: &Target, query: &Query, limit: usize) -> 
                 "specifying resource version is not allowed when using continue",
             ));
         }
-        let (revision, after) = parse_token(token)
-            .ok_or_else(|| Status::bad_request("continue key is not valid: illegal base64 data"))?;
+        let (revision, after) = parse_token(token).ok_or_else(|| {
+            Status::bad_request(
+                "invalid continue token: continue key is not valid: illegal base64 data at input byte 0",
+            )
+        })?;
         let list = shared.store.list_at(&prefix, revision).map_err(|_| Status::continue_expired())?;
         return Ok(Page { list, after: Some(after) });
     }
-    let asked = parse_version(version)?;
+    let asked = parse_version(version)
+        .map_err(|_| Status::bad_request(format!("invalid resource version: {}", bad_version(version))))?;
     wait_for(shared, asked).await?;
     // upstream: a limit with a version means exactly that version
     let is_exact = matching == "Exact" || (matching.is_empty() && limit > 0 && asked > 0);
@@ -190,12 +195,13 @@ pub(crate) fn parse_version(text: &str) -> Result<u64> {
     if text.is_empty() {
         return Ok(0);
     }
-    text.parse().map_err(|_| {
-        // upstream: an Invalid of no kind that says what strconv said
-        let path = field::Path::new("resourceVersion");
-        let detail = format!("strconv.ParseUint: parsing {text:?}: invalid syntax");
-        Status::invalid("meta.k8s.io", "ListOptions", "", &[field::Error::invalid(&path, text, detail)])
-    })
+    // upstream: the error of a field that is not of any object shows through
+    text.parse().map_err(|_| Status::unexplained(&bad_version(text)))
+}
+
+fn bad_version(text: &str) -> String {
+    let path = field::Path::new("resourceVersion");
+    field::Error::invalid(&path, text, no_number(text)).to_string()
 }
 
 /// Waits a little for a revision that has not been reached.

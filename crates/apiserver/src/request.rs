@@ -6,13 +6,18 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde_json::json;
+use windlass_api::field;
 
 use crate::protobuf::{self, Envelope};
 use crate::resources::{self, Resource};
 use crate::status::{Result, Status};
+use crate::yaml;
 
 /// upstream: the limit of kube-apiserver on request bodies.
 pub(crate) const BODY_BYTES_MAX: usize = 3 << 20;
+
+const YAML: &str = "application/yaml";
 
 /// The object or collection that a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +59,8 @@ impl Target {
             _ => ("", rest),
         };
         let (plural, name, subresource) = match rest {
+            // The collection of bindings: the body says which pod.
+            ["bindings"] if group.is_empty() && !namespace.is_empty() => ("pods", "", "binding"),
             [plural] => (*plural, "", ""),
             [plural, name] => (*plural, *name, ""),
             [plural, name, subresource] => (*plural, *name, *subresource),
@@ -144,16 +151,23 @@ impl Query {
             .map_err(|_| Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))
     }
 
-    /// `dryRun=All`.
-    pub(crate) fn dry_run(&self) -> Result<bool> {
-        match self.text("dryRun") {
-            "" => Ok(false),
-            "All" => Ok(true),
-            other => {
-                Err(Status::bad_request(format!("invalid dryRun value {other:?}: only \"All\" is supported")))
-            }
+    /// `dryRun=All` of a query for these options.
+    pub(crate) fn dry_run(&self, options: &str) -> Result<bool> {
+        let values: Vec<&str> =
+            self.0.iter().filter(|(key, _)| key == "dryRun").map(|(_, v)| v.as_str()).collect();
+        match values.as_slice() {
+            [] | [""] => Ok(false),
+            values if values.iter().all(|value| *value == "All") => Ok(true),
+            values => Err(Status::invalid("meta.k8s.io", options, "", &[bad_dry_run(values)])),
         }
     }
+}
+
+/// upstream: all values of a dry run are shown when one of them is not known.
+pub(crate) fn bad_dry_run(values: &[&str]) -> field::Error {
+    let mut error = field::Error::not_supported(&field::Path::new("dryRun"), "", &["All"]);
+    error.value = Some(json!(values));
+    error
 }
 
 /// The media type of the body, without its parameters.
@@ -166,7 +180,7 @@ pub(crate) fn media_type(headers: &HeaderMap) -> &str {
 pub(crate) fn require_json(headers: &HeaderMap) -> Result<()> {
     match media_type(headers) {
         "" | "application/json" => Ok(()),
-        _ => Err(Status::unsupported_media_type(&["application/json", protobuf::MEDIA_TYPE])),
+        _ => Err(Status::unsupported_media_type(&["application/json", YAML, protobuf::MEDIA_TYPE])),
     }
 }
 
@@ -178,11 +192,26 @@ pub(crate) async fn read_body(head: &mut Parts, body: Body) -> Result<Bytes> {
         Err(error) => return Err(Status::bad_request(format!("read the request body: {error}"))),
     };
     // upstream: patches are JSON, and a DELETE need not have a body
+    if media_type(&head.headers) == YAML && head.method != Method::PATCH {
+        return from_yaml(head, &bytes);
+    }
     let is_read = head.method != Method::PATCH && !(head.method == Method::DELETE && bytes.is_empty());
     if !is_read || media_type(&head.headers) != protobuf::MEDIA_TYPE {
         return Ok(bytes);
     }
     let json = from_protobuf(head, &bytes)?;
+    head.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(json.len()));
+    Ok(Bytes::from(json))
+}
+
+/// YAML is JSON from here on too, and the headers say so.
+fn from_yaml(head: &mut Parts, bytes: &[u8]) -> Result<Bytes> {
+    let value = yaml::to_json(bytes).map_err(|why| match Target::parse(head.uri.path()) {
+        Ok(target) => Status::unrecognized(target.resource, &why, bytes),
+        Err(_) => Status::bad_request(why),
+    })?;
+    let json = value.to_string();
     head.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(json.len()));
     Ok(Bytes::from(json))

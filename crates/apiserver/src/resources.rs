@@ -94,7 +94,12 @@ impl Field {
             Some(Value::String(text)) => text.clone(),
             Some(Value::Bool(flag)) => flag.to_string(),
             Some(Value::Number(number)) => number.to_string(),
-            Some(Value::Null | Value::Array(_) | Value::Object(_)) | None => self.absent.to_owned(),
+            // upstream: the addresses of a pod, with commas between
+            Some(Value::Array(items)) => {
+                let items: Vec<&str> = items.iter().filter_map(|item| item["ip"].as_str()).collect();
+                items.join(",")
+            }
+            Some(Value::Null | Value::Object(_)) | None => self.absent.to_owned(),
         };
         (!text.is_empty()).then_some(text)
     }
@@ -207,11 +212,14 @@ static RESOURCES: [Resource; 27] = [
         returns_deleted: true,
         fields: fields![
             "spec.nodeName" => "/spec/nodeName",
+            "spec.host" => "/spec/nodeName",
+            "spec.hostNetwork" => "/spec/hostNetwork" or "false",
             "spec.restartPolicy" => "/spec/restartPolicy",
             "spec.schedulerName" => "/spec/schedulerName",
             "spec.serviceAccountName" => "/spec/serviceAccountName",
             "status.phase" => "/status/phase",
             "status.podIP" => "/status/podIP",
+            "status.podIPs" => "/status/podIPs",
             "status.nominatedNodeName" => "/status/nominatedNodeName",
         ],
         hooks: hooks::POD,

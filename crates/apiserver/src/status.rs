@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use windlass_api::field;
 use windlass_store::LogError;
 
+use crate::answer;
 use crate::resources::Resource;
 
 /// A refusal. Boxed, because results carry it everywhere and it is rare.
@@ -18,6 +19,7 @@ struct Inner {
     reason: &'static str,
     message: String,
     details: Option<Map<String, Value>>,
+    warnings: Vec<String>,
 }
 
 /// The result of anything a request can fail at.
@@ -29,6 +31,11 @@ const MODIFIED: &str =
 /// upstream: how much of a body is shown that is not an object.
 const SHOWN_BYTES_MAX: usize = 30;
 
+/// What strconv says of a text that is no number.
+pub(crate) fn no_number(text: &str) -> String {
+    format!("strconv.ParseUint: parsing {text:?}: invalid syntax")
+}
+
 /// The text of a watch or list that asks for more history than there is.
 fn too_old_text(asked: u64, oldest: u64) -> String {
     format!("too old resource version: {asked} ({oldest})")
@@ -36,7 +43,7 @@ fn too_old_text(asked: u64, oldest: u64) -> String {
 
 impl Status {
     fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { code, reason, message: message.into(), details: None }))
+        Self(Box::new(Inner { code, reason, message: message.into(), details: None, warnings: Vec::new() }))
     }
 
     fn with_details(mut self, details: Value) -> Self {
@@ -84,6 +91,20 @@ impl Status {
         let message = format!("{} {name:?} already exists", resource.qualified());
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message)
             .with_details(json!({"name": name, "group": resource.group, "kind": resource.plural}))
+    }
+
+    /// There is an object of that name, and it is on its way out.
+    pub fn still_deleting(resource: &Resource, name: &str) -> Self {
+        let mut status = Self::already_exists(resource, name);
+        status.0.message = format!("object is being deleted: {}", status.0.message);
+        status
+    }
+
+    /// The same refusal, with texts that the client is warned with besides.
+    #[must_use]
+    pub fn with_warnings(mut self, warnings: &[String]) -> Self {
+        self.0.warnings.extend_from_slice(warnings);
+        self
     }
 
     /// All generated names that were tried are taken.
@@ -165,11 +186,11 @@ impl Status {
     pub fn version_required(resource: &Resource, name: &str) -> Self {
         let cause = Cause {
             reason: "FieldValueInvalid",
-            // upstream prints its zero as an unsigned number
-            message: "Invalid value: 0x0: must be specified for an update".to_owned(),
+            message: "Invalid value: 0: must be specified for an update".to_owned(),
             field: "metadata.resourceVersion".to_owned(),
         };
-        Self::invalid_causes(resource.group, resource.kind, name, &[cause])
+        // upstream: this check names the resource where the others name the kind
+        Self::invalid_causes(resource.group, resource.plural, name, &[cause])
     }
 
     fn invalid_causes(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
@@ -204,6 +225,7 @@ impl Status {
     pub fn unrecognized(resource: &Resource, why: &str, body: &[u8]) -> Self {
         let shown = match body {
             [] => "<empty>".to_owned(),
+            [b'{', ..] => String::from_utf8_lossy(&body[..body.len().min(SHOWN_BYTES_MAX)]).into_owned(),
             body => body.iter().take(SHOWN_BYTES_MAX).map(|byte| format!("{byte:02x}")).collect(),
         };
         let more = if body.len() > SHOWN_BYTES_MAX { " ..." } else { "" };
@@ -422,12 +444,12 @@ impl Status {
 
     /// A create names a revision.
     pub fn version_on_create() -> Self {
-        // upstream: an error of the storage layer, without a reason
-        Self::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "",
-            "resourceVersion should not be set on objects to be created",
-        )
+        Self::unexplained("resourceVersion should not be set on objects to be created")
+    }
+
+    /// A text that should be a revision is none. upstream: what strconv says.
+    pub fn no_version(text: &str) -> Self {
+        Self::unexplained(&no_number(text))
     }
 
     /// Something that must not happen has happened.
@@ -439,7 +461,7 @@ impl Status {
 
     /// The `Status` object.
     pub fn to_json(&self) -> Value {
-        let Inner { code, reason, message, details } = &*self.0;
+        let Inner { code, reason, message, details, warnings: _ } = &*self.0;
         let mut object = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": message, "code": code.as_u16(),
@@ -464,6 +486,7 @@ impl Status {
         if let Some(seconds) = seconds.filter(|seconds| *seconds > 0) {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
+        answer::warn(headers, &self.0.warnings);
         response
     }
 }

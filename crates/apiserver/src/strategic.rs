@@ -12,6 +12,8 @@ use serde_json::{Map, Value};
 pub(crate) use schema::schema;
 use schema::{List, Schema};
 
+use crate::decode::go_text;
+
 const PATCH: &str = "$patch";
 const RETAIN: &str = "$retainKeys";
 const ORDER: &str = "$setElementOrder/";
@@ -41,7 +43,10 @@ fn merge_map(original: &mut Map<String, Value>, patch: &Map<String, Value>, sche
             original.clear();
             return Ok(());
         }
-        Some(other) => return Err(format!("unknown patch type: {other}")),
+        Some(other) => {
+            let shown = go_text(&Value::Object(patch.clone()));
+            return Err(format!("unknown patch type: {other} in map: {shown}"));
+        }
     }
     retain_keys(original, patch)?;
     for (field, value) in patch {
@@ -130,7 +135,7 @@ fn merge_keyed(
             return Err(format!("expected a map with merge key {key:?} in a list, got {item}"));
         };
         let Some(id) = fields.get(key) else {
-            return Err(format!("map: {item} does not contain declared merge key: {key}"));
+            return Err(format!("map: {} does not contain declared merge key: {key}", go_text(item)));
         };
         match directive(item).as_deref() {
             Some("delete") => {
@@ -138,7 +143,7 @@ fn merge_keyed(
                 continue;
             }
             None | Some("merge") => {}
-            Some(other) => return Err(format!("unknown patch type: {other}")),
+            Some(other) => return Err(format!("unknown patch type: {other} in map: {}", go_text(item))),
         }
         kept.push(item.clone());
         match merged.iter_mut().find(|old| old.get(key) == Some(id)) {

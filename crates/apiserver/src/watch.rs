@@ -69,6 +69,7 @@ pub(crate) fn open(
             return Err(Status::internal(&error.to_string()));
         }
     };
+    let with_bookmarks = query.flag("allowWatchBookmarks").unwrap_or(false);
     let now = Instant::now();
     let mut first = BytesMut::new();
     if let Some(status) = &error {
@@ -79,9 +80,10 @@ pub(crate) fn open(
         selection,
         watch,
         objects,
-        mark_at: (initial == Some(true)).then_some(from),
+        // upstream: the end of the initial events is a bookmark like others, for those who allow them
+        mark_at: (initial == Some(true) && with_bookmarks).then_some(from),
         first: (!first.is_empty()).then(|| first.freeze()),
-        with_bookmarks: query.flag("allowWatchBookmarks").unwrap_or(false),
+        with_bookmarks,
         next_bookmark: now + BOOKMARK_EVERY,
         deadline: now + Duration::from_secs(seconds),
     };
@@ -97,19 +99,24 @@ pub(crate) fn open(
 /// `sendInitialEvents` and `resourceVersionMatch=NotOlderThan` come together or not at all.
 fn check_initial(initial: Option<bool>, matching: &str) -> Result<()> {
     let path = field::Path::new("resourceVersionMatch");
-    let error = match (initial, matching) {
+    let mut errors = Vec::new();
+    match (initial, matching) {
         (None, "") | (Some(_), "NotOlderThan") => return Ok(()),
-        (None, _) => field::Error::forbidden(
+        (None, _) => errors.push(field::Error::forbidden(
             &path,
             "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        ),
-        (Some(_), "") => field::Error::forbidden(
-            &path,
-            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        ),
-        (Some(_), other) => field::Error::not_supported(&path, other, &["NotOlderThan"]),
-    };
-    Err(Status::invalid("meta.k8s.io", "ListOptions", "", &[error]))
+        )),
+        (Some(_), other) => {
+            errors.push(field::Error::forbidden(
+                &path,
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            ));
+            if !other.is_empty() {
+                errors.push(field::Error::not_supported(&path, other, &["NotOlderThan"]));
+            }
+        }
+    }
+    Err(Status::invalid("meta.k8s.io", "ListOptions", "", &errors))
 }
 
 /// How objects are shown in this watch.

@@ -14,7 +14,7 @@ use windlass_store::{Error, Record};
 use crate::body::{check_name, check_place, decode, typed_meta};
 use crate::create::create_object;
 use crate::decode::Validation;
-use crate::hooks::{Context, Warnings};
+use crate::hooks::{self, Context, Warnings};
 use crate::managed::{self, Writer};
 use crate::object::{Attributes, Draft, Object};
 use crate::patch::Patch;
@@ -72,11 +72,8 @@ pub(crate) fn replace(
     let (mut object, mut warnings) =
         decode(target.resource, body, Validation::parse(query, "UpdateOptions")?)?;
     check_place(&mut object, target)?;
-    if object.name().is_empty() {
-        object.set_meta("name", target.name.as_str());
-    }
     check_name(&object, target)?;
-    let is_dry_run = query.dry_run()?;
+    let is_dry_run = query.dry_run("UpdateOptions")?;
     let updated = update(shared, target, scope, Some(&writer), is_dry_run, |_| Ok(object.clone()));
     match updated {
         Err(status) if status.is_not_found() && target.resource.create_on_update && scope == Scope::Main => {
@@ -86,7 +83,7 @@ pub(crate) fn replace(
             Ok(answer::object(StatusCode::CREATED, written.bytes, &warnings))
         }
         updated => {
-            let written = updated?;
+            let written = updated.map_err(|status| status.with_warnings(&warnings))?;
             warnings.extend(written.warnings);
             Ok(answer::object(StatusCode::OK, written.bytes, &warnings))
         }
@@ -115,7 +112,7 @@ pub(crate) fn patch(
     let validation = Validation::parse(query, "PatchOptions")?;
     // Of the last try: an earlier one that was overtaken by another write does not count.
     let texts = RefCell::new(Warnings::new());
-    let written = update(shared, target, scope, Some(&writer), query.dry_run()?, |old| {
+    let written = update(shared, target, scope, Some(&writer), query.dry_run("PatchOptions")?, |old| {
         let mut new = patch.apply(target.resource, old)?;
         texts.replace(patch.check_fields(target.resource, body, &new, old, validation)?);
         check_place(&mut new, target)?;
@@ -172,18 +169,18 @@ fn try_update(
 ) -> Result<Option<Written>> {
     let resource = target.resource;
     check_versions(target, scope, old, &mut new)?;
+    let mut warnings = if new.is_same(old, "metadata") { Warnings::new() } else { new.dedup_owners() };
     let now = shared.now_text();
     let context = Context { gates: &shared.config.gates, now: &now };
-    let warnings = match scope {
+    match scope {
         Scope::Main => {
-            let warnings = prepare_main(resource, &mut new, old, context)?;
+            warnings.extend(prepare_main(resource, &mut new, old, context)?);
             admission::validate(shared, resource, &new, false)?;
-            warnings
         }
-        Scope::Status => prepare_status(resource, &mut new, old, context)?,
-        Scope::Finalize => prepare_finalize(resource, &mut new, old)?,
-        Scope::Server => Warnings::new(),
-    };
+        Scope::Status => warnings.extend(prepare_status(resource, &mut new, old, context)?),
+        Scope::Finalize => warnings.extend(prepare_finalize(resource, &mut new, old)?),
+        Scope::Server => {}
+    }
     new.tidy(resource, Some(old));
     match writer {
         Some(writer) => managed::record_update(resource, writer, &mut new, old, &now),
@@ -208,12 +205,13 @@ fn try_update(
         shared.store.update(&record.key, record.revision, attributes, stamp)
     };
     match stored {
-        Ok(record) => {
-            if is_gone {
-                bootstrap::refill(shared, &record.key);
-            }
-            Ok(Some(Written { bytes: record.bytes.clone(), revision: record.revision, warnings }))
+        Ok(gone) if is_gone => {
+            bootstrap::refill(shared, &gone.key);
+            // upstream: an object that a write releases is shown at the revision it had
+            let revision = record.revision;
+            Ok(Some(Written { bytes: draft.stamp(revision), revision, warnings }))
         }
+        Ok(record) => Ok(Some(Written { bytes: record.bytes.clone(), revision: record.revision, warnings })),
         Err(Error::Conflict(_)) => Ok(None),
         Err(Error::NotFound(_)) => Err(Status::not_found(resource, &target.name)),
         Err(Error::Log(error)) => Err(Status::not_stored(&error)),
@@ -233,6 +231,7 @@ fn check_versions(target: &Target, scope: Scope, old: &Object, new: &mut Object)
             return Err(Status::version_required(resource, &target.name));
         }
         "" | "0" => {}
+        given if given.parse::<u64>().is_err() => return Err(Status::no_version(given)),
         given if given != old.meta_text("resourceVersion") => {
             return Err(Status::modified(resource, &target.name));
         }
@@ -242,8 +241,13 @@ fn check_versions(target: &Target, scope: Scope, old: &Object, new: &mut Object)
         new.copy_meta(old, field);
     }
     if scope != Scope::Server {
-        for field in ["generation", "deletionTimestamp", "deletionGracePeriodSeconds", "generateName"] {
+        for field in ["generation", "generateName"] {
             new.copy_meta(old, field);
+        }
+        // upstream: a deletion can't be undone, and not be begun by a write either: that is refused later
+        if old.is_deleting() {
+            new.copy_meta(old, "deletionTimestamp");
+            new.copy_meta(old, "deletionGracePeriodSeconds");
         }
     }
     Ok(())
@@ -289,6 +293,7 @@ fn prepare_status(
 /// upstream: namespaceFinalizeStrategy. Everything but the finalizers stays.
 fn prepare_finalize(resource: &Resource, new: &mut Object, old: &Object) -> Result<Warnings> {
     new.copy_section(old, "status");
+    hooks::set_name_label(new);
     check_meta_update(resource, new, old)?;
     Ok(Warnings::new())
 }
@@ -303,17 +308,39 @@ pub(crate) fn check_size(draft: &Draft) -> Result<()> {
 
 /// Metadata is looked at only when it was changed: most writes change a status or one finalizer.
 pub(crate) fn check_meta_update(resource: &Resource, new: &Object, old: &Object) -> Result<()> {
-    if new.meta() == old.meta() {
-        return Ok(());
-    }
-    let path = field::Path::new("metadata");
-    let (new_meta, old_meta) = (typed_meta(resource, new)?, typed_meta(resource, old)?);
-    let errors = meta_rules::validate_object_meta_update(&new_meta, &old_meta, &path);
+    let errors = meta_update_errors(resource, new, old, true)?;
     if errors.is_empty() {
         Ok(())
     } else {
         Err(Status::invalid(resource.group, resource.kind, new.name(), &errors))
     }
+}
+
+/// What is wrong with changed metadata. upstream: rest.BeforeUpdate looks first, as at the metadata of a new object and
+/// as at a change, and then the strategy of the kind looks once more; the client is told all of it.
+pub(crate) fn meta_update_errors(
+    resource: &Resource,
+    new: &Object,
+    old: &Object,
+    with_strategy: bool,
+) -> Result<field::Errors> {
+    if new.meta() == old.meta() {
+        return Ok(field::Errors::new());
+    }
+    let path = field::Path::new("metadata");
+    let (new_meta, old_meta) = (typed_meta(resource, new)?, typed_meta(resource, old)?);
+    let any_name = |_: &str| Vec::new();
+    let mut errors = if resource.namespaced {
+        meta_rules::validate_object_meta(&new_meta, &path, any_name)
+    } else {
+        meta_rules::validate_cluster_object_meta(&new_meta, &path, any_name)
+    };
+    let update = meta_rules::validate_object_meta_update(&new_meta, &old_meta, &path);
+    if with_strategy {
+        errors.extend(update.iter().cloned());
+    }
+    errors.extend(update);
+    Ok(errors)
 }
 
 /// Everything that is neither metadata nor status counts as spec.

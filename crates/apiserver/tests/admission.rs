@@ -150,7 +150,7 @@ async fn a_class_is_valid_or_refused_with_the_field() {
             class("system-node-critical", 1, false),
             reserved("value of system-node-critical PriorityClass must be 2000001000"),
         ),
-        (odd, "preemptionPolicy: Unsupported value: \"Sometimes\": supported values: \"Never\", \"PreemptLowerPriority\"".to_owned()),
+        (odd, "preemptionPolicy: Unsupported value: \"Sometimes\": supported values: \"PreemptLowerPriority\", \"Never\"".to_owned()),
     ];
     for (body, why) in cases {
         let name = body["metadata"]["name"].as_str().expect("a name").to_owned();

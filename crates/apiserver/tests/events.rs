@@ -28,6 +28,8 @@ async fn an_event_made_under_one_name_is_seen_under_the_other() {
     want["metadata"] = made.body["metadata"].clone();
     // upstream: a struct that is not a pointer is always written
     want["deprecatedSource"] = json!({});
+    want["deprecatedFirstTimestamp"] = json!(null);
+    want["deprecatedLastTimestamp"] = json!(null);
     assert_eq!(made.body, want);
     assert_eq!(c.get(&format!("{HERE}/e")).await.body, want);
     let core = c.get(&format!("{CORE}/e")).await.body;

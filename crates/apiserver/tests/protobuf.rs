@@ -141,7 +141,7 @@ async fn bodies_that_cannot_be_read_are_refused_with_the_texts_of_upstream() {
     wrong.extend(b"\x12\x02\x08\x01");
     let cases = [
         (Method::POST, JOBS, Vec::new(), "the object provided is unrecognized (must be of type Job): empty data (<empty>)".to_owned()),
-        (Method::POST, JOBS, b"{}".to_vec(), format!("the object provided is unrecognized (must be of type Job): {prefix} (7b7d)")),
+        (Method::POST, JOBS, b"{}".to_vec(), format!("the object provided is unrecognized (must be of type Job): {prefix} ({{}})")),
         (
             Method::POST,
             JOBS,
@@ -158,7 +158,7 @@ async fn bodies_that_cannot_be_read_are_refused_with_the_texts_of_upstream() {
             "Widget in version \"v1\" cannot be handled as a Job: no kind \"Widget\" is registered for version \"batch/v1\"".to_owned(),
         ),
         (Method::DELETE, "/apis/batch/v1/namespaces/default/jobs/pi", b"{}".to_vec(), prefix.to_owned()),
-        (Method::POST, JOBS, configmap, "the API version in the data (v1) does not match the expected API version (batch/v1)".to_owned()),
+        (Method::POST, JOBS, configmap, "ConfigMap in version \"v1\" cannot be handled as a Job: converting (v1.ConfigMap) to (batch.Job): unknown conversion".to_owned()),
     ];
     for (method, path, body, message) in cases {
         let answer = send(&cluster, method.clone(), path, body).await;
@@ -198,7 +198,7 @@ async fn other_media_types_and_protobuf_patches_are_refused() {
     let cluster = cluster();
     let answer = cluster.send(Method::POST, JOBS, "application/cbor", String::new()).await;
     let message = "the body of the request was in an unknown format - accepted media types include: \
-                   application/json, application/vnd.kubernetes.protobuf";
+                   application/json, application/yaml, application/vnd.kubernetes.protobuf";
     assert_eq!((answer.code, answer.body), (415, failure(415, "UnsupportedMediaType", message, Value::Null)));
     cluster.post(CONFIGMAPS, json!({"metadata": {"name": "cm"}})).await;
     let patch = send(&cluster, Method::PATCH, &format!("{CONFIGMAPS}/cm"), sent("ConfigMap", "sent").0).await;

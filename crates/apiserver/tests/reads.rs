@@ -123,7 +123,7 @@ async fn pages_show_one_snapshot() {
     assert_eq!(second["metadata"], json!({"resourceVersion": "9"}));
     let exact = cluster.get(&format!("{CONFIGMAPS}?resourceVersion=7&resourceVersionMatch=Exact")).await.body;
     assert_eq!((names(&exact), &exact["metadata"]["resourceVersion"]), (vec!["a", "b"], &json!("7")));
-    let text = "continue key is not valid: illegal base64 data";
+    let text = "invalid continue token: continue key is not valid: illegal base64 data at input byte 0";
     let bad = cluster.get(&format!("{CONFIGMAPS}?continue=zz")).await.body;
     assert_eq!(bad, failure(400, "BadRequest", text, Value::Null));
     let selected = cluster.get(&format!("{CONFIGMAPS}?limit=1&labelSelector=!x")).await.body;

@@ -84,7 +84,7 @@ fn it_may_not_change() {
     assert_eq!(texts(&validate_draft_update(&without(), &without())), [""; 0]);
     assert_eq!(
         texts(&validate_draft_update(&without(), &raw(json!({})))),
-        ["spec.backoffPolicy: Invalid value: \"null\": field is immutable"]
+        ["spec.backoffPolicy: Invalid value: null: field is immutable"]
     );
     assert_eq!(
         texts(&validate_draft_update(

@@ -413,11 +413,9 @@ fn a_finished_job_has_no_terminating_pods() {
 fn the_start_time_changes_only_while_suspended_or_resuming() {
     let at = |time: Value, types: &[&str]| and(started(types), json!({"startTime": time}));
     let immutable = |value: &str| {
-        format!(
-            "status.startTime: Invalid value: \"{value}\": field is immutable for unsuspended job once set"
-        )
+        format!("status.startTime: Invalid value: {value}: field is immutable for unsuspended job once set")
     };
-    check("moved", at(json!(START), &[]), at(json!(LATER), &[]), &[&immutable(LATER)]);
+    check("moved", at(json!(START), &[]), at(json!(LATER), &[]), &[&immutable(&format!("{LATER:?}"))]);
     check("removed", at(json!(START), &[]), at(json!(null), &[]), &[&immutable("null")]);
     check("set", at(json!(null), &[]), at(json!(START), &[]), &[]);
     let suspended = json!({"suspend": true});
@@ -433,7 +431,7 @@ fn the_start_time_changes_only_while_suspended_or_resuming() {
         "resuming says so",
         at(json!(START), &["Suspended"]),
         at(json!(LATER), &["Suspended"]),
-        &[&immutable(LATER)],
+        &[&immutable(&format!("{LATER:?}"))],
     );
 }
 

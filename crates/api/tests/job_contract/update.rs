@@ -88,7 +88,7 @@ fn these_fields_are_immutable() {
         "no podFailurePolicy",
         &stored(json!({"podFailurePolicy": {"rules": []}})),
         json!({"podFailurePolicy": null}),
-        &["spec.podFailurePolicy: Invalid value: \"null\": field is immutable"],
+        &["spec.podFailurePolicy: Invalid value: null: field is immutable"],
     );
     check(
         "backoffLimitPerIndex",
@@ -106,7 +106,7 @@ fn these_fields_are_immutable() {
         "no managedBy",
         &stored(json!({"managedBy": "acme.io/foo"})),
         json!({"managedBy": null}),
-        &["spec.managedBy: Invalid value: \"null\": field is immutable"],
+        &["spec.managedBy: Invalid value: null: field is immutable"],
     );
     check(
         "successPolicy",
@@ -121,7 +121,7 @@ fn completions_of_a_job_without_indexes_are_immutable() {
     let old = stored(json!({"completions": 3, "parallelism": 3}));
     let want = "spec.completions: Invalid value: 4: field is immutable";
     check("even in tandem", &old, json!({"completions": 4, "parallelism": 4}), &[want]);
-    let want = "spec.completions: Invalid value: \"null\": field is immutable";
+    let want = "spec.completions: Invalid value: null: field is immutable";
     check("to none", &old, json!({"completions": null}), &[want]);
     let queue = stored(json!({"parallelism": 3}));
     check(

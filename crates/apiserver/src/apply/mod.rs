@@ -52,7 +52,7 @@ pub(crate) fn apply(
     }
     let writer = Writer::parse(query, head, "PatchOptions", scope.subresource())?;
     let validation = Validation::parse(query, "PatchOptions")?;
-    let is_dry_run = query.dry_run()?;
+    let is_dry_run = query.dry_run("PatchOptions")?;
     let resource = target.resource;
     let ty = fields::of_kind(resource.api_version, resource.kind)
         .ok_or_else(|| Status::internal(&format!("the fields of {} are not known", resource.kind)))?;

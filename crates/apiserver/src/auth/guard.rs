@@ -190,6 +190,9 @@ impl Guard {
         action: &Action,
     ) -> Result<Response<Body>> {
         if let Some((review, namespace)) = Review::of(head.uri.path()) {
+            if head.method != Method::POST {
+                return Err(Status::method_not_allowed());
+            }
             let bytes = read_body(&mut head, body).await?;
             require_json(&head.headers)?;
             let value = serde_json::from_slice(&bytes).map_err(|error| {

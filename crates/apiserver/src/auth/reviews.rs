@@ -107,7 +107,16 @@ impl Review {
         let mut review = Map::new();
         review.insert("kind".to_owned(), json!(self.kind()));
         review.insert("apiVersion".to_owned(), json!(self.api_version()));
-        let metadata = body["metadata"].as_object().cloned().unwrap_or_default();
+        let mut metadata = body["metadata"].as_object().cloned().unwrap_or_default();
+        match self {
+            Self::SelfSubject => {
+                metadata.insert("creationTimestamp".to_owned(), json!(shared.now_text()));
+            }
+            Self::LocalSubjectAccess => {
+                metadata.insert("namespace".to_owned(), json!(namespace));
+            }
+            Self::Token | Self::SelfSubjectAccess | Self::SubjectAccess | Self::SelfSubjectRules => {}
+        }
         review.insert("metadata".to_owned(), Value::Object(metadata));
         if self != Self::SelfSubject {
             review.insert("spec".to_owned(), shown_spec(self, spec));
@@ -151,7 +160,8 @@ impl Review {
         if errors.is_empty() {
             Ok(())
         } else {
-            Err(Status::invalid("authorization.k8s.io", self.kind(), "", &errors))
+            // upstream: the kind is not named
+            Err(Status::invalid("authorization.k8s.io", "", "", &errors))
         }
     }
 }

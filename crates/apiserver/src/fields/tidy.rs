@@ -1,7 +1,7 @@
 //! Objects as upstream shows them: it decodes what it is sent into structs, and writes these.
 //!
-//! A field that a struct always writes is there with its zero, one that it leaves out when it is empty is not there. What
-//! would be null we leave out.
+//! A field that a struct always writes is there with its zero, one that it leaves out when it is empty is not there. A
+//! time that nobody gave is null; lists and maps that would be null we leave out.
 
 use serde_json::{Map, Value, json};
 
@@ -70,15 +70,21 @@ pub(crate) fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// What a field that is always there shows when nobody gave it, unless that is null.
+/// What a field that is always there shows when nobody gave it. Nothing for lists and maps, which would be null.
 pub(crate) fn zero(field: &Field) -> Option<Value> {
     match &field.ty {
         Type::Scalar(Scalar::String) => Some(json!("")),
         Type::Scalar(Scalar::Numeric) => Some(json!(0)),
         Type::Scalar(Scalar::Boolean) => Some(json!(false)),
         Type::Struct(_) => Some(json!({})),
+        Type::Scalar(Scalar::Untyped) if is_time(&field.name) => Some(Value::Null),
         Type::Scalar(Scalar::Untyped) | Type::Any | Type::Map { .. } | Type::List { .. } => None,
     }
+}
+
+/// The schema does not tell times from ports and quantities; their names do.
+fn is_time(name: &str) -> bool {
+    ["Time", "Timestamp", "At"].iter().any(|end| name.ends_with(end))
 }
 
 #[cfg(test)]

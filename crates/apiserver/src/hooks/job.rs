@@ -8,15 +8,15 @@ use windlass_api::{Gates, defaults, strategy, validation, warnings};
 use super::{Context, Warnings};
 use crate::object::Object;
 use crate::resources::{self, Resource};
-use crate::status::{Result, Status};
-use crate::view;
+use crate::status::Result;
+use crate::{view, write};
 
 fn resource() -> &'static Resource {
     resources::find("batch", "v1", "jobs").expect("a row of the table")
 }
 
 fn check(object: &Object, errors: &Errors) -> Result<()> {
-    if errors.is_empty() { Ok(()) } else { Err(Status::invalid("batch", "Job", object.name(), errors)) }
+    super::check(resource(), object, errors)
 }
 
 /// The spec in its raw form, which is what the rules of the draft policy look at.
@@ -34,13 +34,22 @@ fn drop_draft(object: &mut Object, old: Option<&Value>, gates: &Gates) -> Value 
     raw
 }
 
+/// Whether the Job or its template says anything of labels.
+fn has_labels(object: &Object) -> bool {
+    let template = object.get("spec").and_then(|spec| spec.pointer("/template/metadata/labels"));
+    object.meta().is_some_and(|meta| meta.contains_key("labels")) || template.is_some()
+}
+
 pub(super) fn create(object: &mut Object, context: Context<'_>) -> Result<Warnings> {
     let gates = context.gates;
     object.remove("status");
+    let has_labels = has_labels(object);
     let job = view::edit(resource(), object, |job: &mut Job| {
         strategy::default_and_prepare_for_create(job, gates);
     })?;
     let mut errors = validation::job::validate_create(&job, gates);
+    // upstream: labels of the template that the server makes become those of the Job when it is read back
+    errors.retain(|error| has_labels || error.path.to_string() != "metadata.labels");
     let raw = drop_draft(object, None, gates);
     errors.extend(validation::job::validate_draft(&raw, &job, gates));
     check(object, &errors)?;
@@ -55,7 +64,8 @@ pub(super) fn update(object: &mut Object, old: &Object, context: Context<'_>) ->
         strategy::prepare_for_update(job, &before, gates);
     })?;
     let old_raw = raw_spec(old);
-    let mut errors = validation::job_update::validate_update(&job, &before, gates);
+    let mut errors = write::meta_update_errors(resource(), object, old, false)?;
+    errors.extend(validation::job_update::validate_update(&job, &before, gates));
     let raw = drop_draft(object, Some(&old_raw), gates);
     errors.extend(validation::job_update::validate_draft_update(&raw, &old_raw));
     check(object, &errors)?;
@@ -66,6 +76,8 @@ pub(super) fn status(object: &mut Object, old: &Object, _: Context<'_>) -> Resul
     let before: Job = view::read(resource(), old)?;
     let job =
         view::edit(resource(), object, |job: &mut Job| strategy::prepare_for_status_update(job, &before))?;
-    check(object, &validation::job_status::validate_status_update(&job, &before))?;
+    let mut errors = write::meta_update_errors(resource(), object, old, false)?;
+    errors.extend(validation::job_status::validate_status_update(&job, &before));
+    check(object, &errors)?;
     Ok(Warnings::new())
 }

@@ -3,16 +3,16 @@
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 use windlass_api::field::Errors;
-use windlass_api::{defaults, validation};
+use windlass_api::{defaults, validation, warnings};
 
-use super::{Context, Warnings};
+use super::{Context, Warnings, pod_status};
 use crate::object::Object;
 use crate::resources;
-use crate::status::{Result, Status};
+use crate::status::Result;
 use crate::{admission, view, write};
 
 fn check(object: &Object, errors: &Errors) -> Result<()> {
-    if errors.is_empty() { Ok(()) } else { Err(Status::invalid("", "Pod", object.name(), errors)) }
+    super::check(resources::core("pods"), object, errors)
 }
 
 pub(super) fn create(object: &mut Object, context: Context<'_>) -> Result<Warnings> {
@@ -26,7 +26,7 @@ pub(super) fn create(object: &mut Object, context: Context<'_>) -> Result<Warnin
     for condition in conditions.into_iter().filter_map(|list| list.as_array_mut()).flatten() {
         condition["lastTransitionTime"] = json!(context.now);
     }
-    Ok(Warnings::new())
+    Ok(warnings::pod_on_create(&pod))
 }
 
 /// Most writes of a pod release a finalizer or change labels: they cost no typed view.
@@ -40,7 +40,9 @@ pub(super) fn update(object: &mut Object, old: &Object, _: Context<'_>) -> Resul
     admission::update_pod(object, old);
     let before: Pod = view::read(resource, old)?;
     let pod = view::edit(resource, object, defaults::pod::default_pod)?;
-    check(object, &validation::pod::validate_pod_update(&pod, &before))?;
+    let mut errors = write::meta_update_errors(resource, object, old, false)?;
+    errors.extend(validation::pod::validate_pod_update(&pod, &before));
+    check(object, &errors)?;
     if !object.is_same(old, "spec") {
         object.set_meta("generation", old.generation() + 1);
     }
@@ -56,6 +58,11 @@ pub(super) fn status(object: &mut Object, old: &Object, _: Context<'_>) -> Resul
             object.section_mut("status").insert("qosClass".to_owned(), json!(class));
         }
     }
-    write::check_meta_update(resources::core("pods"), object, old)?;
+    let resource = resources::core("pods");
+    let mut errors = write::meta_update_errors(resource, object, old, true)?;
+    if !object.is_same(old, "status") {
+        errors.extend(pod_status::check(object, old));
+    }
+    check(object, &errors)?;
     Ok(Warnings::new())
 }

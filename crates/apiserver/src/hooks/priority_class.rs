@@ -11,7 +11,7 @@ use crate::status::Result;
 
 /// upstream: HighestUserDefinablePriority.
 const VALUE_MAX: i64 = 1_000_000_000;
-const POLICIES: [&str; 2] = ["Never", "PreemptLowerPriority"];
+const POLICIES: [&str; 2] = ["PreemptLowerPriority", "Never"];
 
 fn resource() -> &'static Resource {
     resources::find("scheduling.k8s.io", "v1", "priorityclasses").expect("a row of the table")

@@ -40,7 +40,9 @@ pub(super) fn update_binding(object: &mut Object, old: &Object, _: Context<'_>) 
     write::check_meta_update(resource, object, old)?;
     let mut errors = check_binding(resource, object)?;
     if object.get("roleRef") != old.get("roleRef") {
-        let value = object.get("roleRef").cloned().unwrap_or_default();
+        // upstream: shown with the names of the fields in Go
+        let text = |field: &str| object.text_at("roleRef", field).to_owned();
+        let value = json!({"APIGroup": text("apiGroup"), "Kind": text("kind"), "Name": text("name")});
         errors.push(Error::invalid(&Path::new("roleRef"), value, "cannot change roleRef"));
     }
     finish(resource, object, &errors)
@@ -113,6 +115,9 @@ fn check_rules(resource: &Resource, object: &Object) -> Result<Errors> {
 
 /// upstream: defaults of rbac/v1.
 fn default_groups(object: &mut Object) {
+    if object.get("roleRef").is_none() {
+        object.insert("roleRef", json!({}));
+    }
     if let Value::Object(role) = object.get_mut("roleRef") {
         let group = role.entry("apiGroup").or_insert_with(|| json!(""));
         if *group == json!("") {

@@ -136,13 +136,13 @@ fn each_rule_on_its_own() {
 #[test]
 fn a_patch_that_makes_no_sense_is_refused() {
     let cases = [
-        (
-            containers(json!([{"image": "x"}])),
-            "map: {\"image\":\"x\"} does not contain declared merge key: name",
-        ),
+        (containers(json!([{"image": "x"}])), "map: map[image:x] does not contain declared merge key: name"),
         (containers(json!(["x"])), "expected a map with merge key \"name\" in a list, got \"x\""),
-        (containers(json!([{"name": "a", "$patch": "what"}])), "unknown patch type: what"),
-        (json!({"spec": {"$patch": "what"}}), "unknown patch type: what"),
+        (
+            containers(json!([{"name": "a", "$patch": "what"}])),
+            "unknown patch type: what in map: map[$patch:what name:a]",
+        ),
+        (json!({"spec": {"$patch": "what"}}), "unknown patch type: what in map: map[$patch:what]"),
         (
             json!({"metadata": {"$deleteFromPrimitiveList/finalizers": "a"}}),
             "$deleteFromPrimitiveList/finalizers is not a list",

@@ -148,7 +148,7 @@ pub(crate) fn not_negative(value: Option<impl Into<i64>>, path: &Path) -> Errors
 
 /// A value that may be absent, as upstream prints it.
 pub(crate) fn nullable<T: Serialize>(value: Option<&T>) -> Value {
-    value.map_or_else(|| Value::from("null"), json)
+    value.map_or(Value::Null, json)
 }
 
 /// A closed set in the form `["A" "B"]`.
