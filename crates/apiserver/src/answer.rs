@@ -17,14 +17,18 @@ use crate::status::Status;
 pub(crate) fn object(code: StatusCode, bytes: Bytes, warnings: &[String]) -> Response<Body> {
     let mut response = Response::new(Body::from(bytes));
     *response.status_mut() = code;
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    warn(&mut response, warnings);
+    response
+}
+
+/// Adds warnings to an answer.
+pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     for warning in bounded(warnings) {
         if let Ok(value) = HeaderValue::from_bytes(warning_text(&warning).as_bytes()) {
-            headers.append(header::WARNING, value);
+            response.headers_mut().append(header::WARNING, value);
         }
     }
-    response
 }
 
 /// upstream: the length of all warnings together, in characters.
