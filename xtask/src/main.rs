@@ -4,6 +4,7 @@ mod check;
 mod conformance;
 mod coverage;
 mod purity;
+mod python;
 mod reference;
 mod tools;
 
@@ -63,6 +64,7 @@ fn test() -> Result<()> {
     check::all()?;
     check::dependencies()?;
     reference::install()?;
+    python::install()?;
     run("cargo", &["test", "--workspace"])?;
     coverage::measure()
 }

@@ -225,9 +225,18 @@ static RESOURCES: [Resource; 27] = [
         short_names: &["po"],
         is_in_all: true,
         subresources: &[
-            Subresource { kind: "PodAttachOptions", verbs: &["create", "get"], ..Subresource::named("attach") },
+            Subresource {
+                kind: "PodAttachOptions",
+                verbs: &["create", "get"],
+                ..Subresource::named("attach")
+            },
             Subresource { kind: "Binding", ..Subresource::named("binding") },
-            Subresource { group: "policy", version: "v1", kind: "Eviction", ..Subresource::named("eviction") },
+            Subresource {
+                group: "policy",
+                version: "v1",
+                kind: "Eviction",
+                ..Subresource::named("eviction")
+            },
             Subresource { kind: "PodExecOptions", verbs: &["create", "get"], ..Subresource::named("exec") },
             Subresource { kind: "Pod", verbs: &["get"], ..Subresource::named("log") },
         ],

@@ -24,7 +24,8 @@ pub(super) async fn serve(shared: &Shared, target: &Target, query: &Query) -> Re
         return Ok(empty(StatusCode::NO_CONTENT));
     }
     check_node(shared, &pod.node)?;
-    let id = run(&pod.pod, &container, query.flag("previous").unwrap_or(false)).map_err(Status::bad_request)?;
+    let id =
+        run(&pod.pod, &container, query.flag("previous").unwrap_or(false)).map_err(Status::bad_request)?;
     let is_bounded = options.follow || options.limit_bytes.is_some();
     if !is_bounded {
         options.limit_bytes = Some(BYTES_MAX);
@@ -138,6 +139,7 @@ fn run(pod: &Pod, container: &str, is_previous: bool) -> std::result::Result<Str
 
 fn status_of<'a>(pod: &'a Pod, container: &str) -> Option<&'a ContainerStatus> {
     let status = pod.status.as_ref()?;
-    let lists = [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses];
+    let lists =
+        [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses];
     lists.into_iter().flatten().flatten().find(|status| status.name == container)
 }

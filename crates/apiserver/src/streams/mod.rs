@@ -53,7 +53,10 @@ pub(crate) async fn serve(
         (_, &Method::GET | &Method::POST) => {
             let (pod, container) = find(shared, target, query)?;
             if pod.node.is_empty() {
-                return Err(Status::bad_request(format!("pod {} does not have a host assigned", target.name)));
+                return Err(Status::bad_request(format!(
+                    "pod {} does not have a host assigned",
+                    target.name
+                )));
             }
             let place = pod.container(target, container);
             check_node(shared, &place.node)?;

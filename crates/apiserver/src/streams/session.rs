@@ -1,6 +1,6 @@
 //! Exec and attach over WebSocket: `v5.channel.k8s.io` and `v4.channel.k8s.io`.
 //!
-//! Every message is binary and begins with the number of its channel:
+//! Every message begins with the number of its channel. Ours are binary, a client's may be text:
 //!
 //! ```text
 //!   0 stdin ──►      1 ◄── stdout      2 ◄── stderr      3 ◄── a Status, the last word      4 resize ──►
@@ -83,8 +83,7 @@ fn handshake(head: &Parts) -> Result<(&'static str, HeaderValue)> {
     let headers = &head.headers;
     if has_token(headers, header::UPGRADE, "spdy/3.1") || head.method == Method::POST {
         return Err(Status::bad_request(
-            "unable to upgrade connection: exec and attach are served over WebSocket (v5.channel.k8s.io), not over \
-             SPDY/3.1; use kubectl 1.31 or newer",
+            "exec and attach are served over WebSocket (v5.channel.k8s.io), not over SPDY/3.1; use kubectl 1.31 or newer",
         ));
     }
     let is_upgrade = head.version == Version::HTTP_11
@@ -216,10 +215,7 @@ fn message(channel: u8, piece: &[u8]) -> Message {
     Message::Binary(bytes.freeze())
 }
 
-async fn sink_end(
-    sink: &mut SplitSink<Socket, Message>,
-    status: &Value,
-) -> std::result::Result<(), Cut> {
+async fn sink_end(sink: &mut SplitSink<Socket, Message>, status: &Value) -> std::result::Result<(), Cut> {
     sink.send(message(ERROR, status.to_string().as_bytes())).await?;
     Ok(())
 }
@@ -270,8 +266,9 @@ impl Listener {
         loop {
             match self.source.next().await {
                 Some(Ok(Message::Binary(bytes))) => self.hear(bytes).await,
-                // upstream: only binary messages are of these protocols
-                Some(Ok(Message::Text(_) | Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
+                // Python's client sends text as text.
+                Some(Ok(Message::Text(text))) => self.hear(text.into()).await,
+                Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
                 Some(Ok(Message::Close(_))) | None => return Cut::Left,
                 Some(Err(error)) => return error.into(),
             }
