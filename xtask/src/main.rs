@@ -5,6 +5,7 @@ mod conformance;
 mod coverage;
 mod fuzz;
 mod purity;
+mod python;
 mod reference;
 mod tools;
 
@@ -66,6 +67,7 @@ fn test() -> Result<()> {
     check::all()?;
     check::dependencies()?;
     reference::install()?;
+    python::install()?;
     run("cargo", &["test", "--workspace"])?;
     fuzz::run_for(fuzz::SECONDS_IN_TEST)?;
     coverage::measure()

@@ -111,7 +111,7 @@ fn path(version: &str, program: &str) -> Result<PathBuf> {
 }
 
 /// The cache of built programs, outside the checkout.
-fn cache() -> Result<PathBuf> {
+pub fn cache() -> Result<PathBuf> {
     let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
     let base = base.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
     let base = base.context("neither XDG_CACHE_HOME nor HOME is set")?;

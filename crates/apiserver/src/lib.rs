@@ -4,9 +4,9 @@
 //!  kube::Client ──► Server::router() ──► request (path, query, body) ──► discovery (what is served, health)
 //!                                          │
 //!              ┌──────────────┬────────────┴─┬───────────────┬─────────────┐
-//!            read           watch       create, write      delete        pods
-//!        (get, list)   (stream of events) (POST, PUT,    (grace, final-  (binding,
-//!              │              │            PATCH)         izers)         eviction)
+//!            read           watch       create, write      delete        pods, streams
+//!        (get, list)   (stream of events) (POST, PUT,    (grace, final-  (binding, eviction;
+//!              │              │            PATCH)         izers)         log, exec, attach)
 //!              └──────────────┴──────┬───────┴───────────────┴─────────────┘
 //!              form (object, table, metadata)   decode (unknown fields)
 //!                                    │
@@ -50,6 +50,7 @@ pub mod serve;
 pub mod service_account;
 pub mod status;
 mod strategic;
+mod streams;
 mod table;
 mod types;
 mod view;
@@ -69,6 +70,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response};
 use windlass_api::Gates;
 use windlass_store::{Key, Limits, Log, OnDamage, Store};
+use windlass_streams::PodStreams;
 
 pub use environment::{Clock, Entropy, SystemClock, SystemEntropy};
 pub use object::{Attributes, Object};
@@ -137,6 +139,8 @@ pub(crate) struct Shared {
     /// Whether the server is about to end.
     pub(crate) is_stopping: AtomicBool,
     pub(crate) metrics: metrics::Metrics,
+    /// Who answers for the nodes, once somebody does.
+    pub(crate) streams: OnceLock<Arc<dyn PodStreams>>,
     /// Whether writes wait for a disk.
     pub(crate) is_durable: bool,
 }
@@ -199,6 +203,7 @@ impl Server {
             token_key: OnceLock::new(),
             is_stopping: AtomicBool::new(false),
             metrics: metrics::Metrics::new(),
+            streams: OnceLock::new(),
             is_durable,
         };
         bootstrap::install(&shared)?;
@@ -226,6 +231,13 @@ impl Server {
     /// somebody applies to them: nobody does that to the pods of a Job, and it would make them half as large again.
     pub fn own_router(&self) -> Router {
         self.router().layer(axum::Extension(managed::Own))
+    }
+
+    /// Has logs, exec and attach answered by the nodes. Only the first call counts.
+    pub fn serve_streams(&self, streams: Arc<dyn PodStreams>) {
+        if self.0.streams.set(streams).is_err() {
+            tracing::warn!("somebody answers for the nodes already");
+        }
     }
 
     /// The store behind the server, for those who look at it without HTTP (tests, `windlass run` at its end).
@@ -283,6 +295,9 @@ async fn route(shared: &Arc<Shared>, request: Request<Body>) -> Result<Response<
     }
     let target = Target::parse(head.uri.path())?;
     let query = Query::parse(&head.uri)?;
+    if streams::concerns(&target) {
+        return streams::serve(shared, head, &target, &query).await;
+    }
     let form = Form::negotiate(&head.headers, &query)?;
     if head.method == Method::GET {
         return match (target.name.as_str(), target.subresource.as_str()) {

@@ -129,6 +129,11 @@ impl Query {
         self.0.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
     }
 
+    /// All values of a parameter, in their order.
+    pub(crate) fn all(&self, name: &str) -> Vec<String> {
+        self.0.iter().filter(|(key, _)| key == name).map(|(_, value)| value.clone()).collect()
+    }
+
     /// Whether a parameter has this value, among others.
     pub(crate) fn has(&self, name: &str, wanted: &str) -> bool {
         self.0.iter().any(|(key, value)| key == name && value == wanted)

@@ -69,6 +69,13 @@ pub struct Subresource {
     pub verbs: &'static [&'static str],
 }
 
+impl Subresource {
+    /// One that can be created; its kind is still to be said.
+    const fn named(name: &'static str) -> Self {
+        Self { name, group: "", version: "", kind: "", verbs: &["create"] }
+    }
+}
+
 /// A field that can be selected by.
 #[derive(Debug)]
 pub struct Field {
@@ -226,14 +233,20 @@ static RESOURCES: [Resource; 27] = [
         short_names: &["po"],
         is_in_all: true,
         subresources: &[
-            Subresource { name: "binding", group: "", version: "", kind: "Binding", verbs: &["create"] },
             Subresource {
-                name: "eviction",
+                kind: "PodAttachOptions",
+                verbs: &["create", "get"],
+                ..Subresource::named("attach")
+            },
+            Subresource { kind: "Binding", ..Subresource::named("binding") },
+            Subresource {
                 group: "policy",
                 version: "v1",
                 kind: "Eviction",
-                verbs: &["create"],
+                ..Subresource::named("eviction")
             },
+            Subresource { kind: "PodExecOptions", verbs: &["create", "get"], ..Subresource::named("exec") },
+            Subresource { kind: "Pod", verbs: &["get"], ..Subresource::named("log") },
         ],
         ..row!(namespaced, "v1", "Pod", "pods")
     },

@@ -452,6 +452,11 @@ impl Status {
         Self::unexplained(&no_number(text))
     }
 
+    /// Nobody is there who could answer.
+    pub fn unavailable(why: &str) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", why)
+    }
+
     /// Something that must not happen has happened.
     pub fn internal(why: &str) -> Self {
         let message = format!("Internal error occurred: {why}");
@@ -521,4 +526,16 @@ pub(crate) fn success(code: StatusCode, details: Option<Value>) -> Value {
         None => object["code"] = json!(code.as_u16()),
     }
     object
+}
+
+/// `Status` of a process that has ended. Clients read the code from its cause.
+pub(crate) fn of_exit(code: i32) -> Value {
+    if code == 0 {
+        return json!({"metadata": {}, "status": "Success"});
+    }
+    json!({
+        "metadata": {}, "status": "Failure", "reason": "NonZeroExitCode",
+        "message": format!("command terminated with non-zero exit code: exit status {code}"),
+        "details": {"causes": [{"reason": "ExitCode", "message": code.to_string()}]},
+    })
 }

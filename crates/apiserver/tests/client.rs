@@ -151,7 +151,7 @@ async fn the_library_discovers_the_same_from_either_form() {
     }
     assert_eq!(found[0], found[1]);
     assert!(found[0].contains(&"batch/jobs namespaced true 1".to_owned()), "{:?}", found[0]);
-    assert!(found[0].contains(&"/pods namespaced true 3".to_owned()), "{:?}", found[0]);
+    assert!(found[0].contains(&"/pods namespaced true 6".to_owned()), "{:?}", found[0]);
     assert!(found[0].contains(&"/namespaces cluster true 2".to_owned()), "{:?}", found[0]);
     let version = cluster.client().apiserver_version().await.expect("a version");
     assert_eq!((version.major.as_str(), version.minor.as_str()), ("1", "36"));

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -119,6 +119,8 @@ pub enum Error {
 
 /// A running node agent. When it is dropped, its pods are killed.
 pub struct Agent {
+    name: String,
+    context: Weak<pod::Context>,
     logs: PathBuf,
     stop: Option<oneshot::Sender<Duration>>,
     task: JoinHandle<()>,
@@ -134,10 +136,18 @@ impl Agent {
             |source| Error::Register { name: config.node_name.clone(), source: Box::new(source) };
         register::node(&config).await.map_err(register_error)?;
         let (stop, stopped) = oneshot::channel();
+        let name = config.node_name.clone();
         let context = Arc::new(pod::Context::new(config, host, logs.clone()));
+        // The task alone keeps it, and with it the processes.
+        let weak = Arc::downgrade(&context);
         let task =
             tokio::spawn(Pods { context, entries: HashMap::new(), tasks: JoinSet::new() }.run(stopped));
-        Ok(Self { logs, stop: Some(stop), task })
+        Ok(Self { name, context: weak, logs, stop: Some(stop), task })
+    }
+
+    /// The name of the node, and what its streams come from.
+    pub(crate) fn source(&self) -> (String, Weak<pod::Context>) {
+        (self.name.clone(), self.context.clone())
     }
 
     /// Where logs are; see [`crate::logs::path`].

@@ -7,6 +7,7 @@
 //!                       │  lifecycle::next: what to do now
 //!                       │  phase::of, status::build: what to report
 //!                       └► pods/status
+//!   apiserver ─► streams (logs, exec, attach) ─► logs, runtimes::host
 //! ```
 //!
 //! Read `lifecycle` for the order of a pod's life, `phase` for how it ends, `runtimes::keeper` for how
@@ -20,6 +21,7 @@ pub mod logs;
 pub mod phase;
 pub mod runtimes;
 pub mod status;
+pub mod streams;
 
 mod agent;
 mod pod;

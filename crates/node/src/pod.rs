@@ -17,8 +17,9 @@ use crate::lifecycle::{self, Cause, Ending, Step};
 use crate::phase::{self, Phase};
 use crate::runtimes::host::{self, Event, Host};
 use crate::runtimes::{Exit, StartError};
+use crate::streams::Table;
 use crate::writes::{self, Outcome};
-use crate::{logs, prepare, status};
+use crate::{logs, prepare, status, streams};
 
 /// How long a change waits for the next one before it is written. A pod that is done sooner costs one write
 /// instead of two; a human does not see the difference.
@@ -33,11 +34,12 @@ pub(crate) struct Context {
     pub(crate) config: Config,
     pub(crate) host: Host,
     pub(crate) logs: PathBuf,
+    pub(crate) running: Table,
 }
 
 impl Context {
     pub(crate) fn new(config: Config, host: Host, logs: PathBuf) -> Self {
-        Self { config, host, logs }
+        Self { config, host, logs, running: Table::default() }
     }
 }
 
@@ -260,6 +262,7 @@ impl Work {
                 // The task outlives its processes, so that somebody listens; a send after that has no reader
                 // to miss it.
                 let sink = move |event| drop(events.send((place, event)));
+                self.context.running.insert(self.uid(), &self.plans[place].name, run, &process);
                 self.processes[place] = Some(self.context.host.run(process, sink));
             }
             Err(error) => {
@@ -297,11 +300,15 @@ impl Work {
             }
         }
         self.processes[place] = None;
+        self.context.running.remove(self.uid(), &self.plans[place].name);
+    }
+
+    fn uid(&self) -> &str {
+        self.pod.metadata.uid.as_deref().unwrap_or_default()
     }
 
     fn container_id(&self, place: usize) -> String {
-        let uid = self.pod.metadata.uid.as_deref().unwrap_or_default();
-        format!("host://{uid}/{}/{}", self.plans[place].name, self.records[place].restart_count)
+        streams::container_id(self.uid(), &self.plans[place].name, self.records[place].restart_count)
     }
 
     fn on_start_failed(&mut self, place: usize, error: &StartError, now: Timestamp) {
@@ -400,8 +407,7 @@ impl Work {
             known: &self.known,
             now: Timestamp::now(),
         });
-        let uid = self.pod.metadata.uid.as_deref().unwrap_or_default();
-        let patch = status::patch(uid, &self.known, &wanted)?;
+        let patch = status::patch(self.uid(), &self.known, &wanted)?;
         Some((wanted, patch))
     }
 

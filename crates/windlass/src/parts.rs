@@ -13,6 +13,7 @@ use windlass_controllers::job::{self, JobController, Observer};
 use windlass_controllers::owner_gc::OwnerCollector;
 use windlass_controllers::{Clock, cron_job, namespace, pod_gc, ttl};
 use windlass_job::Settings;
+use windlass_node::streams::Nodes;
 use windlass_node::{Agent, Capacity};
 use windlass_scheduler::Scheduler;
 
@@ -75,6 +76,11 @@ impl Parts {
             agents.push(Agent::start(config).await?);
         }
         Ok(Self { cancel, tasks, agents })
+    }
+
+    /// Logs, exec and attach of the pods of these nodes.
+    pub fn streams(&self) -> Nodes {
+        Nodes::of(&self.agents)
     }
 
     /// Makes no more pods, and ends those that run: SIGTERM, their grace period up to `grace_max`, SIGKILL.

@@ -114,6 +114,16 @@ impl Action {
         !self.only_reads() || matches!(subresource, "attach" | "exec" | "portforward")
     }
 
+    /// upstream: who opens a shell with a GET must be one who may with a POST
+    /// (AuthorizePodWebsocketUpgradeCreatePermission).
+    pub(crate) fn opened(&self) -> Option<Self> {
+        let Object::Resource(target) = &self.to else { return None };
+        let opens = target.resource == "pods"
+            && target.group.is_empty()
+            && matches!(target.subresource.as_str(), "attach" | "exec" | "portforward");
+        (opens && self.verb == "get").then(|| Self { verb: "create".to_owned(), to: self.to.clone() })
+    }
+
     /// Whether nothing is changed by it.
     pub(crate) fn only_reads(&self) -> bool {
         matches!(self.verb.as_str(), "get" | "list" | "watch" | "head")

@@ -25,6 +25,7 @@ use super::{defaults, escalation, policy};
 use crate::metrics::{Asked, Counted};
 use crate::request::{BODY_BYTES_MAX, media_type, read_body, require_json};
 use crate::status::{Result, Status};
+use crate::streams::Held;
 use crate::{Server, Shared, apply, resources, service_account};
 
 /// upstream: what a request may take, unless it is a watch.
@@ -133,7 +134,7 @@ impl Guard {
         if !verdict.is_allowed {
             return Err(refusal(who, action, &verdict.reason));
         }
-        if let Some(create) = self.hidden_create(action, &head.headers) {
+        if let Some(create) = self.hidden_create(action, &head.headers).or_else(|| action.opened()) {
             let verdict = policy::judge(&self.shared.store, who, &create);
             if !verdict.is_allowed {
                 return Err(refusal(who, &create, &verdict.reason));
@@ -144,7 +145,9 @@ impl Guard {
             self.shared.metrics.set_inflight(self.lanes.busy(), self.lanes.streaming());
         }
         if action.is_stream() {
-            return Ok(hold(self.pass(head, body).await?, place));
+            let held = Held::new(place);
+            head.extensions.insert(held.clone());
+            return Ok(hold(self.pass(head, body).await?, held));
         }
         let done = tokio::time::timeout(REQUEST_TIME_MAX, self.perform(head, body, who, action)).await;
         done.unwrap_or_else(|_| Err(Status::timed_out()))
@@ -282,7 +285,7 @@ fn refusal(who: &Identity, action: &Action, reason: &str) -> Status {
 }
 
 /// The place of a watch is taken until its last byte is sent.
-fn hold(response: Response<Body>, place: Place) -> Response<Body> {
+fn hold(response: Response<Body>, place: impl Send + 'static) -> Response<Body> {
     response.map(|body| {
         Body::new(body.map_frame(move |frame| {
             let _held = &place;

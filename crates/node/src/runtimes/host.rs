@@ -9,7 +9,6 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -21,7 +20,8 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 
-use super::protocol::{self, Exit, Process, Report, Request, StartError};
+use super::protocol::{self, Exit, Guest, Process, Report, Request, StartError};
+use super::streams;
 
 /// The argument with which this program is run again as its own keeper.
 pub const KEEPER_ARGUMENT: &str = "__keeper";
@@ -94,6 +94,8 @@ struct Live {
 /// What there is while a keeper lives.
 struct Link {
     requests: mpsc::UnboundedSender<Request>,
+    /// Takes the streams of guests.
+    streams: OwnedFd,
     processes: HashMap<u64, Live>,
 }
 
@@ -135,6 +137,26 @@ impl Host {
         Id(id)
     }
 
+    /// Starts a process in a container, with these streams. `sink` hears [`Event::Started`] or [`Event::Failed`], and
+    /// after a start how it ended. When the container ends, so does it.
+    pub fn join(&self, guest: Guest, streams: &[OwnedFd; 3], sink: impl Fn(Event) + Send + 'static) -> Id {
+        let id = self.shared.next.fetch_add(1, Ordering::Relaxed);
+        match self.shared.link.lock().as_mut() {
+            Some(link) => match streams::send(&link.streams, streams) {
+                Ok(()) => {
+                    link.processes.insert(id, Live { sink: Box::new(sink), pid: None });
+                    // Under the same lock, so that streams and requests come in the same order.
+                    let _ = link.requests.send(Request::Join { id, guest });
+                }
+                Err(error) => {
+                    sink(Event::Failed(StartError::Streams { error: io::Error::from(error).to_string() }))
+                }
+            },
+            None => sink(Event::Failed(StartError::KeeperGone)),
+        }
+        Id(id)
+    }
+
     /// Sends a signal to a process and all others of its group. Nothing happens if it has ended.
     pub fn signal(&self, id: Id, signal: Signal) {
         if let Some(link) = self.shared.link.lock().as_ref() {
@@ -149,11 +171,12 @@ async fn connect(shared: &Shared) -> Result<OwnedReadHalf, Error> {
     let failed = |source| Error::Start { program: command.program.clone(), source };
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
     ours.set_nonblocking(true).map_err(failed)?;
+    let (streams, their_streams) = streams::pair().map_err(failed)?;
     let mut child = tokio::process::Command::new(&command.program)
         .args(&command.args)
         .envs(command.env.iter().map(|(name, value)| (name, value)))
         .stdin(OwnedFd::from(theirs))
-        .stdout(Stdio::null())
+        .stdout(their_streams)
         .spawn()
         .map_err(failed)?;
     let (mut read, write) = UnixStream::from_std(ours).map_err(failed)?.into_split();
@@ -165,7 +188,7 @@ async fn connect(shared: &Shared) -> Result<OwnedReadHalf, Error> {
     }
     let (requests, queue) = mpsc::unbounded_channel();
     tokio::spawn(send(queue, write));
-    *shared.link.lock() = Some(Link { requests, processes: HashMap::new() });
+    *shared.link.lock() = Some(Link { requests, streams, processes: HashMap::new() });
     Ok(read)
 }
 

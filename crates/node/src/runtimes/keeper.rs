@@ -3,8 +3,9 @@
 //!
 //! ```text
 //!   agent ──socket──► keeper (own session, child subreaper, one thread)
-//!                        ├── container (own session, PR_SET_PDEATHSIG)
+//!                        ├── container (own session, PR_SET_PDEATHSIG), its output in a pipe
 //!                        │      └── whatever it starts
+//!                        ├── guests of containers (exec), each in its own session
 //!                        └── orphans of containers, adopted
 //! ```
 //!
@@ -25,11 +26,10 @@
 //! Process ids cannot be confused: the keeper alone reaps, so a pid it knows is not reused under it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
@@ -39,7 +39,9 @@ use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::protocol::{self, Exit, Process, Report, Request, StartError};
+use super::output::{Output, new_log};
+use super::protocol::{self, Exit, Guest, Process, Report, Request, StartError};
+use super::streams;
 
 /// The environment variable that says to which container a process belongs.
 pub const MARKER: &str = "WINDLASS_CONTAINER";
@@ -79,8 +81,13 @@ async fn keep(socket: std::os::unix::net::UnixStream) -> io::Result<()> {
     let mut child_ended = signal(SignalKind::child())?;
     let (read, write) = UnixStream::from_std(socket)?.into_split();
     let mut requests = tokio::io::BufReader::new(read);
-    let mut keeper =
-        Keeper { containers: BTreeMap::new(), strangers: BTreeSet::new(), out: Vec::new(), write };
+    let mut keeper = Keeper {
+        containers: BTreeMap::new(),
+        guests: BTreeMap::new(),
+        strangers: BTreeSet::new(),
+        out: Vec::new(),
+        write,
+    };
     keeper.tell(&Report::Ready);
     keeper.flush().await?;
     let mut frame = Vec::new();
@@ -94,6 +101,7 @@ async fn keep(socket: std::os::unix::net::UnixStream) -> io::Result<()> {
         if has_request {
             match protocol::read(&mut requests, &mut frame).await? {
                 Some(Request::Start { id, process }) => keeper.start(id, &process),
+                Some(Request::Join { id, guest }) => keeper.join(id, &guest),
                 Some(Request::Signal { id, signal }) => keeper.signal(id, signal),
                 None => return Ok(()),
             }
@@ -112,8 +120,16 @@ async fn readable(from: &mut (impl tokio::io::AsyncBufRead + Unpin)) -> io::Resu
 struct Container {
     id: u64,
     marker: String,
+    output: Output,
     /// Set when the main process has ended and other members may still live.
     ended: Option<Exit>,
+}
+
+/// A process that runs in a container and is not its main one.
+struct Joined {
+    id: u64,
+    /// The pid of the main process.
+    container: i32,
 }
 
 /// Whose an adopted orphan is.
@@ -129,6 +145,8 @@ enum Kin {
 struct Keeper {
     /// By the pid of the main process, which is also the id of its session and process group.
     containers: BTreeMap<i32, Container>,
+    /// By pid.
+    guests: BTreeMap<i32, Joined>,
     /// Adopted orphans of which nobody can say whose they are.
     strangers: BTreeSet<i32>,
     out: Vec<u8>,
@@ -150,10 +168,33 @@ impl Keeper {
 
     fn start(&mut self, id: u64, process: &Process) {
         match spawn(process) {
-            Ok(pid) => {
-                let marker = process.env.iter().rev().find(|(name, _)| name == MARKER);
-                let marker = marker.map(|(name, value)| format!("{name}={value}")).unwrap_or_default();
-                self.containers.insert(pid, Container { id, marker, ended: None });
+            Ok((pid, output)) => {
+                let marker = marker(&process.env);
+                self.containers.insert(pid, Container { id, marker, output, ended: None });
+                self.tell(&Report::Started { id, pid });
+            }
+            Err(error) => self.tell(&Report::Failed { id, error }),
+        }
+    }
+
+    fn join(&mut self, id: u64, guest: &Guest) {
+        // Taken also when it can't be used, so that the next one gets its own.
+        let streams = streams::receive(io::stdout())
+            .map_err(|error| StartError::Streams { error: io::Error::from(error).to_string() });
+        let marker = marker(&guest.env);
+        let container = self
+            .containers
+            .iter()
+            .find(|(_, container)| container.marker == marker && container.ended.is_none());
+        let started = match container {
+            Some((&container, _)) => {
+                streams.and_then(|streams| Ok((container, spawn_guest(guest, streams)?)))
+            }
+            None => Err(StartError::ContainerGone),
+        };
+        match started {
+            Ok((container, pid)) => {
+                self.guests.insert(pid, Joined { id, container });
                 self.tell(&Report::Started { id, pid });
             }
             Err(error) => self.tell(&Report::Failed { id, error }),
@@ -161,8 +202,10 @@ impl Keeper {
     }
 
     fn signal(&self, id: u64, number: i32) {
-        let running = self.containers.iter().find(|(_, container)| container.id == id);
-        let (Some((&pid, _)), Some(signal)) = (running, Signal::from_named_raw(number)) else { return };
+        let containers = self.containers.iter().map(|(pid, container)| (*pid, container.id));
+        let guests = self.guests.iter().map(|(pid, guest)| (*pid, guest.id));
+        let running = containers.chain(guests).find(|(_, running)| *running == id);
+        let (Some((pid, _)), Some(signal)) = (running, Signal::from_named_raw(number)) else { return };
         kill_group(pid, signal);
     }
 
@@ -171,11 +214,19 @@ impl Keeper {
         while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
             let pid = pid.as_raw_pid();
             self.strangers.remove(&pid);
+            if let Some(exit) = exit_of(status)
+                && let Some(guest) = self.guests.remove(&pid)
+            {
+                // What it leaves behind belongs to the container, and ends with it.
+                self.tell(&Report::Exited { id: guest.id, exit });
+            }
             if let Some(container) = self.containers.get_mut(&pid)
                 && let Some(exit) = exit_of(status)
             {
                 container.ended = Some(exit);
                 kill_group(pid, Signal::KILL);
+                let guests = self.guests.iter().filter(|(_, guest)| guest.container == pid);
+                guests.for_each(|(guest, _)| kill_group(*guest, Signal::KILL));
             }
         }
         if self.containers.values().any(|container| container.ended.is_some()) {
@@ -206,7 +257,8 @@ impl Keeper {
             .map(|(pid, _)| *pid)
             .collect();
         for pid in done {
-            if let Some(Container { id, ended: Some(exit), .. }) = self.containers.remove(&pid) {
+            if let Some(Container { id, output, ended: Some(exit), .. }) = self.containers.remove(&pid) {
+                output.finish();
                 self.tell(&Report::Exited { id, exit });
             }
         }
@@ -220,6 +272,9 @@ impl Keeper {
     fn kin(&mut self, orphan: i32) -> Kin {
         if self.strangers.contains(&orphan) {
             return Kin::Nobody;
+        }
+        if let Some(guest) = self.guests.get(&orphan) {
+            return Kin::Of(guest.container);
         }
         match rustix::process::getsid(Pid::from_raw(orphan)).map(Pid::as_raw_pid) {
             Ok(session) if self.containers.contains_key(&session) => return Kin::Of(session),
@@ -257,29 +312,55 @@ fn exit_of(status: WaitStatus) -> Option<Exit> {
     code.or_else(|| status.terminating_signal().map(Exit::Signal))
 }
 
-/// Starts one process in its own session, and returns its pid.
-fn spawn(process: &Process) -> Result<i32, StartError> {
+/// The mark of the container in an environment, as it stands in there.
+fn marker(env: &[(String, String)]) -> String {
+    let marker = env.iter().rev().find(|(name, _)| name == MARKER);
+    marker.map(|(name, value)| format!("{name}={value}")).unwrap_or_default()
+}
+
+/// Starts one process in its own session, and returns its pid and what it prints.
+fn spawn(process: &Process) -> Result<(i32, Output), StartError> {
     let log_error =
         |error: io::Error| StartError::Log { path: process.log.clone(), error: error.to_string() };
-    let exec_error = |error: io::Error| StartError::Exec {
-        program: process.argv.first().cloned().unwrap_or_default(),
-        error: error.to_string(),
-    };
-    let Some((program, args)) = process.argv.split_first() else {
-        return Err(exec_error(io::ErrorKind::InvalidInput.into()));
-    };
-    check_directory(process)?;
+    let mut command = command(&process.argv, &process.env, &process.cwd)?;
     let log = new_log(&process.log).map_err(log_error)?;
+    let (reader, writer) = io::pipe().map_err(log_error)?;
+    let output = Output::start(reader.into(), log, &process.log).map_err(log_error)?;
+    command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(log_error)?).stderr(writer);
+    Ok((run(command, &process.argv, false)?, output))
+}
+
+/// Starts one process that talks to these streams in its own session, and returns its pid.
+fn spawn_guest(guest: &Guest, [stdin, stdout, stderr]: [OwnedFd; 3]) -> Result<i32, StartError> {
+    let mut command = command(&guest.argv, &guest.env, &guest.cwd)?;
+    command.stdin(stdin).stdout(stdout).stderr(stderr);
+    run(command, &guest.argv, guest.has_terminal)
+}
+
+fn exec_error(argv: &[String], error: &io::Error) -> StartError {
+    StartError::Exec { program: argv.first().cloned().unwrap_or_default(), error: error.to_string() }
+}
+
+fn command(argv: &[String], env: &[(String, String)], cwd: &Path) -> Result<Command, StartError> {
+    let Some((program, args)) = argv.split_first() else {
+        return Err(exec_error(argv, &io::ErrorKind::InvalidInput.into()));
+    };
+    check_directory(cwd)?;
     let mut command = Command::new(program);
-    command.args(args).env_clear().envs(process.env.iter().map(|(name, value)| (name, value)));
-    command.current_dir(&process.cwd).stdin(Stdio::null());
-    command.stdout(log.try_clone().map_err(log_error)?).stderr(log);
+    command.args(args).env_clear().envs(env.iter().map(|(name, value)| (name, value))).current_dir(cwd);
+    Ok(command)
+}
+
+fn run(mut command: Command, argv: &[String], has_terminal: bool) -> Result<i32, StartError> {
     let keeper = rustix::process::getpid();
-    // SAFETY: the closure makes three system calls, allocates nothing and takes no lock, as code between fork
+    // SAFETY: the closure makes a few system calls, allocates nothing and takes no lock, as code between fork
     // and exec must.
     unsafe {
         command.pre_exec(move || {
             rustix::process::setsid()?;
+            if has_terminal {
+                rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+            }
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
             // The keeper may have died before the line above could see to it.
             if rustix::process::getppid() != Some(keeper) {
@@ -288,23 +369,18 @@ fn spawn(process: &Process) -> Result<i32, StartError> {
             Ok(())
         });
     }
-    let child = command.spawn().map_err(exec_error)?;
+    let child = command.spawn().map_err(|error| exec_error(argv, &error))?;
     Ok(child.id().cast_signed())
 }
 
 /// Tells a bad working directory from a bad program, which the kernel reports alike.
-fn check_directory(process: &Process) -> Result<(), StartError> {
-    let error = match std::fs::metadata(&process.cwd) {
+fn check_directory(cwd: &Path) -> Result<(), StartError> {
+    let error = match std::fs::metadata(cwd) {
         Ok(found) if found.is_dir() => return Ok(()),
         Ok(_) => io::Error::from(io::ErrorKind::NotADirectory),
         Err(error) => error,
     };
-    Err(StartError::Cwd { path: process.cwd.clone(), error: error.to_string() })
-}
-
-/// A log file that did not exist before: a link put in its place by a workload is not followed.
-fn new_log(path: &std::path::Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create_new(true).mode(0o640).open(path)
+    Err(StartError::Cwd { path: cwd.to_owned(), error: error.to_string() })
 }
 
 fn kill(pid: i32, signal: Signal) {

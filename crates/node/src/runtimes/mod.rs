@@ -3,6 +3,8 @@
 pub mod host;
 #[allow(unsafe_code)] // JUSTIFICATION: setsid and PR_SET_PDEATHSIG have to happen between fork and exec.
 pub mod keeper;
+mod output;
 mod protocol;
+pub mod streams;
 
-pub use protocol::{Exit, Process, StartError};
+pub use protocol::{Exit, Guest, Process, StartError};

@@ -24,6 +24,19 @@ pub struct Process {
     pub log: PathBuf,
 }
 
+/// One process to run beside the main one of a container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guest {
+    /// Program and arguments; a program without a slash is looked for in the `PATH` of `env`.
+    pub argv: Vec<String>,
+    /// The whole environment, with the mark of the container.
+    pub env: Vec<(String, String)>,
+    /// Where it starts.
+    pub cwd: PathBuf,
+    /// Its standard input is a terminal, which becomes the one of its session.
+    pub has_terminal: bool,
+}
+
 /// How a process ended, as the kernel said it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Exit {
@@ -70,6 +83,15 @@ pub enum StartError {
         /// What the kernel said.
         error: String,
     },
+    /// The container in which it was to run has ended.
+    #[error("the container has ended")]
+    ContainerGone,
+    /// Its standard streams did not reach the keeper.
+    #[error("pass streams to the process keeper: {error}")]
+    Streams {
+        /// What the kernel said.
+        error: String,
+    },
     /// The keeper is gone, and with it every process of this agent.
     #[error("the process keeper is gone")]
     KeeperGone,
@@ -80,6 +102,9 @@ pub enum StartError {
 pub(super) enum Request {
     /// Run this, and call it `id`.
     Start { id: u64, process: Process },
+    /// Run this in the container whose mark it bears, and call it `id`. Its standard streams were sent before, in one
+    /// message on the socket for them.
+    Join { id: u64, guest: Guest },
     /// Send a signal to the process group of `id`; nothing happens when it has ended.
     Signal { id: u64, signal: i32 },
 }
@@ -93,7 +118,7 @@ pub(super) enum Report {
     Started { id: u64, pid: i32 },
     /// `id` could not be run.
     Failed { id: u64, error: StartError },
-    /// `id` has ended, and no process that it started is left.
+    /// `id` has ended, and of a container no process is left.
     Exited { id: u64, exit: Exit },
 }
 

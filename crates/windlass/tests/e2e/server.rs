@@ -18,7 +18,7 @@ use crate::support::{PATIENCE, Running, run, windlass};
 /// A server that runs, in a directory of its own.
 pub struct Served {
     running: Running,
-    directory: PathBuf,
+    pub directory: PathBuf,
 }
 
 impl Served {
@@ -35,7 +35,7 @@ impl Served {
         Kubeconfig::read_from(self.directory.join("kubeconfig")).expect("a kubeconfig")
     }
 
-    async fn client(&self) -> Client {
+    pub async fn client(&self) -> Client {
         client(self.kubeconfig()).await
     }
 
@@ -96,7 +96,7 @@ fn job(name: &str, script: &str) -> Job {
     serde_json::from_value(job).expect("a Job")
 }
 
-async fn wait_for<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+pub async fn wait_for<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let start = std::time::Instant::now();
     loop {
         if let Some(seen) = look().await {

@@ -82,6 +82,14 @@ impl Running {
         Self { child, lines, stdout: Some(stdout), stderr: String::new() }
     }
 
+    /// With its output in a file, and not looked at here.
+    pub fn spawn_silent(command: &mut Command, output: std::fs::File) -> Self {
+        let child = command.stdout(output).stderr(Stdio::null()).spawn().expect("started");
+        let (_, lines) = mpsc::channel();
+        let stdout = std::thread::spawn(String::new);
+        Self { child, lines, stdout: Some(stdout), stderr: String::new() }
+    }
+
     /// Starts `windlass run` on a manifest in a file.
     pub fn start(args: &[&str], file: &Path) -> Self {
         let file = file.to_str().expect("UTF-8");

@@ -1,4 +1,10 @@
 //! Where the output of containers is: one file a run, `<logs>/<namespace>_<pod>_<uid>/<container>/<run>.log`.
+//!
+//! The file is what the container printed, byte for byte. When it printed it is in a file beside it (see [`times`]).
+
+pub mod follow;
+pub mod read;
+pub mod times;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};

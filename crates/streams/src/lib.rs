@@ -1,0 +1,137 @@
+//! What the API server asks of the nodes: the output of containers, and processes in them.
+//!
+//! ```text
+//!   kubectl ──► apiserver (who may, which container, WebSocket) ──► PodStreams ──► node (files, processes)
+//! ```
+//!
+//! Neither side knows the other: the server checks the request against the pod, the node does what is left.
+
+use std::io;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use jiff::Timestamp;
+use tokio::io::AsyncWrite;
+
+/// Pieces of output, in their order.
+pub type Chunks = BoxStream<'static, io::Result<Bytes>>;
+
+/// What a node does for those who look at its pods.
+pub trait PodStreams: Send + Sync + 'static {
+    /// What one run of a container has printed.
+    fn logs(&self, run: Run, options: LogOptions) -> BoxFuture<'_, Result<Log, Error>>;
+
+    /// Starts a process in a container.
+    fn exec(&self, container: Container, exec: Exec) -> BoxFuture<'_, Result<Session, Error>>;
+
+    /// Joins the main process of a container.
+    fn attach(&self, container: Container, streams: Streams) -> BoxFuture<'_, Result<Session, Error>>;
+}
+
+/// A container of a pod that is on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Container {
+    /// The node.
+    pub node: String,
+    /// The namespace of the pod.
+    pub namespace: String,
+    /// The name of the pod.
+    pub pod: String,
+    /// The UID of the pod.
+    pub uid: String,
+    /// The name of the container.
+    pub name: String,
+}
+
+/// One run of a container, by the id that the node itself gave it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The container.
+    pub container: Container,
+    /// `containerID` of its status.
+    pub id: String,
+}
+
+/// Which part of a log, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogOptions {
+    /// Go on until the container has ended.
+    pub follow: bool,
+    /// Nothing that was printed before.
+    pub since: Option<Timestamp>,
+    /// At most so many lines of what is there at the start.
+    pub tail_lines: Option<u64>,
+    /// At most so many bytes in all.
+    pub limit_bytes: Option<u64>,
+    /// Each line begins with the time at which it was printed.
+    pub timestamps: bool,
+}
+
+/// The output of a container.
+pub struct Log {
+    /// It itself.
+    pub chunks: Chunks,
+    /// How many bytes there were to send at the start, timestamps not counted.
+    pub bytes: u64,
+}
+
+/// The streams that a client has asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Streams {
+    /// The client sends input.
+    pub stdin: bool,
+    /// The client reads output.
+    pub stdout: bool,
+    /// The client reads errors; never with a terminal.
+    pub stderr: bool,
+    /// The process has a terminal.
+    pub tty: bool,
+}
+
+/// A process to start in a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exec {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// How it talks to the client.
+    pub streams: Streams,
+}
+
+/// The size of a terminal, in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Columns.
+    pub width: u16,
+    /// Rows.
+    pub height: u16,
+}
+
+/// A process that a client talks to.
+pub struct Session {
+    /// Its input; dropped when the client has no more.
+    pub stdin: Option<Pin<Box<dyn AsyncWrite + Send>>>,
+    /// Its output; ends when there will be no more.
+    pub stdout: Chunks,
+    /// Its errors; ends when there will be no more.
+    pub stderr: Chunks,
+    /// Tells its terminal a new size.
+    pub resize: Box<dyn Fn(Size) + Send + Sync>,
+    /// Its exit code.
+    pub ended: BoxFuture<'static, Result<i32, Error>>,
+}
+
+/// Why there is no stream.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Nobody is there who could give it: the node is not one of this server's.
+    #[error("node {0:?} gives no logs and runs no commands for this server")]
+    NoNode(String),
+    /// The container is not running.
+    #[error("container not found ({0:?})")]
+    NotRunning(String),
+    /// Something else went wrong.
+    #[error("{0}")]
+    Failed(String),
+}

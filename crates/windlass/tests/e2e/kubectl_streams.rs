@@ -1,0 +1,239 @@
+//! `kubectl logs`, `exec` and `attach` with the real kubectl.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::Stdio;
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+
+use crate::real_kubectl::{Kubectl, each};
+use crate::server::Served;
+use crate::support::{Ran, Running, wait_for_file, wait_until};
+
+/// `talker` prints three lines, then a tick every now and then until there is the file `go`. `pair` has two containers.
+fn pods(directory: &Path) -> String {
+    let (go, ready) = (directory.join("go"), directory.join("ready"));
+    format!(
+        r#"
+apiVersion: v1
+kind: Pod
+metadata: {{name: talker}}
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: host
+    env: [{{name: GREETING, value: hello}}]
+    command: [sh, -c, "echo one; echo two >&2; echo three; touch {ready}; until test -e {go}; do sleep 0.1; done; echo last"]
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: pair, labels: {{app: pair}}}}
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {{name: a, image: host, command: [echo, from a]}}
+  - {{name: b, image: host, command: [sh, -c, "echo from b; sleep 1000"]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: ticker}}
+spec:
+  restartPolicy: Never
+  containers:
+  - name: main
+    image: host
+    command: [sh, -c, "until test -e {go}; do echo tick; sleep 0.1; done; echo last; exit 3"]
+"#,
+        ready = ready.display(),
+        go = go.display(),
+    )
+}
+
+fn said(ran: &Ran) -> (Option<i32>, &str, &str) {
+    (ran.code, ran.stdout.as_str(), ran.stderr.as_str())
+}
+
+#[test]
+fn logs_are_those_of_the_container_in_every_cut() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let served = Served::start(directory.path(), &[]);
+    let both = each(directory.path());
+    both[0].apply(&pods(directory.path()));
+    wait_for_file(&directory.path().join("ready"));
+    for kubectl in &both {
+        kubectl.must(&["wait", "--for=condition=Ready", "pod/talker", "pod/ticker", "--timeout=60s"]);
+        kubectl.must(&[
+            "wait",
+            "--for=jsonpath={.status.containerStatuses[0].state.terminated.exitCode}=0",
+            "pod/pair",
+        ]);
+        for (args, stdout, stderr) in [
+            (vec!["talker"], "one\ntwo\nthree\n", ""),
+            (vec!["pod/talker", "-c", "main"], "one\ntwo\nthree\n", ""),
+            (vec!["talker", "--tail=1"], "three\n", ""),
+            (vec!["talker", "--tail=2"], "two\nthree\n", ""),
+            (vec!["talker", "--tail=0"], "", ""),
+            (vec!["talker", "--limit-bytes=5"], "one\nt", ""),
+            (vec!["talker", "--since=1h"], "one\ntwo\nthree\n", ""),
+            (vec!["talker", "--since-time=2100-01-01T00:00:00Z"], "", ""),
+            (vec!["pair", "-c", "b"], "from b\n", ""),
+            (vec!["pair"], "from a\n", "Defaulted container \"a\" out of: a, b\n"),
+        ] {
+            let ran = kubectl.run(&[vec!["logs"], args.clone()].concat());
+            assert_eq!(said(&ran), (Some(0), stdout, stderr), "{} {args:?}", kubectl.name());
+        }
+        // kubectl asks for several containers in no order.
+        for (args, want) in [
+            (vec!["logs", "pair", "--all-containers"], ["from a", "from b"]),
+            (
+                vec!["logs", "-l", "app=pair", "--all-containers", "--prefix"],
+                ["[pod/pair/a] from a", "[pod/pair/b] from b"],
+            ),
+        ] {
+            let printed = kubectl.must(&args);
+            let mut lines: Vec<&str> = printed.lines().collect();
+            lines.sort_unstable();
+            assert_eq!(lines, want, "{} {args:?}", kubectl.name());
+        }
+        let stamped = kubectl.must(&["logs", "talker", "--timestamps"]);
+        for (line, want) in stamped.lines().zip(["one", "two", "three"]) {
+            let (time, text) = line.split_once(' ').expect("a time");
+            assert_eq!((text, time.len()), (want, "2026-11-16T00:17:24.914663345Z".len()), "{stamped}");
+            time.parse::<jiff::Timestamp>().expect("a time");
+        }
+        let ran = kubectl.run(&["logs", "talker", "--previous"]);
+        let want = "Error from server (BadRequest): previous terminated container \"main\" in pod \"talker\" not found\n";
+        assert_eq!(said(&ran), (Some(1), "", want));
+        let ran = kubectl.run(&["logs", "talker", "-c", "other"]);
+        assert_eq!(
+            (ran.code, ran.stderr.contains("container other is not valid for pod talker")),
+            (Some(1), true)
+        );
+    }
+    let followers: Vec<_> =
+        both.iter().map(|kubectl| Running::spawn(&mut kubectl.command(&["logs", "-f", "talker"]))).collect();
+    std::fs::write(directory.path().join("go"), "").expect("written");
+    for follower in followers {
+        assert_eq!(
+            said(&follower.finish()),
+            (Some(0), "one\ntwo\nthree\nlast\n", ""),
+            "it ends with the container"
+        );
+    }
+    drop(served);
+}
+
+#[test]
+fn commands_run_in_containers_and_give_their_exit_codes() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let served = Served::start(directory.path(), &[]);
+    let both = each(directory.path());
+    both[0].apply(&pods(directory.path()));
+    for kubectl in &both {
+        kubectl.must(&["wait", "--for=condition=Ready", "pod/talker", "--timeout=60s"]);
+        kubectl.must(&[
+            "wait",
+            "--for=jsonpath={.status.containerStatuses[0].state.terminated.exitCode}=0",
+            "pod/pair",
+        ]);
+        let script = "echo $GREETING; echo oops >&2; exit 3";
+        let ran = kubectl.run(&["exec", "talker", "--", "sh", "-c", script]);
+        assert_eq!(
+            said(&ran),
+            (Some(3), "hello\n", "oops\ncommand terminated with exit code 3\n"),
+            "{}",
+            kubectl.name()
+        );
+        let input: String = (0..20_000).map(|number| format!("{number}\n")).collect();
+        let ran = kubectl.run_with(&["exec", "-i", "talker", "--", "cat"], &input);
+        assert!((ran.code, ran.stdout == input) == (Some(0), true), "{}: {}", kubectl.name(), ran.stderr);
+        for (args, want) in [
+            (
+                vec!["talker", "--", "no-such-program"],
+                "error: Internal error occurred: error executing command in container: exec \"no-such-program\": No such \
+                 file or directory (os error 2)\n",
+            ),
+            (
+                vec!["pair", "-c", "a", "--", "true"],
+                "error: Internal error occurred: unable to upgrade connection: container not found (\"a\")\n",
+            ),
+        ] {
+            let ran = kubectl.run(&[vec!["exec"], args.clone()].concat());
+            assert_eq!(said(&ran), (Some(1), "", want), "{} {args:?}", kubectl.name());
+        }
+        let mut spdy = kubectl.command(&["exec", "talker", "--", "true"]);
+        let ran = Running::spawn(spdy.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false")).finish();
+        let want = "exec and attach are served over WebSocket (v5.channel.k8s.io), not over SPDY/3.1; use kubectl 1.31 or newer\n";
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{}", kubectl.name());
+        assert!(ran.stderr.ends_with(want), "{}: {}", kubectl.name(), ran.stderr);
+        let (code, drawn) =
+            on_terminal(kubectl, &["exec", "-it", "talker", "--", "sh", "-c", "stty size; tty -s; exit $?"]);
+        assert_eq!((code, drawn.as_str()), (Some(0), "40 123\r\n"), "{}", kubectl.name());
+    }
+    drop(served);
+}
+
+/// Runs kubectl on a terminal of 40 rows and 123 columns.
+fn on_terminal(kubectl: &Kubectl, args: &[&str]) -> (Option<i32>, String) {
+    let controller =
+        openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
+    grantpt(&controller).expect("granted");
+    unlockpt(&controller).expect("unlocked");
+    let size = Winsize { ws_row: 40, ws_col: 123, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&controller, size).expect("sized");
+    let name = ptsname(&controller, Vec::new()).expect("a name").into_string().expect("UTF-8");
+    let noctty = rustix::fs::OFlags::NOCTTY.bits().cast_signed();
+    let terminal = OpenOptions::new().read(true).write(true).custom_flags(noctty).open(name).expect("opened");
+    let mut command = kubectl.command(args);
+    let other = || Stdio::from(terminal.try_clone().expect("cloned"));
+    let mut child = command.stdin(other()).stdout(other()).stderr(other()).spawn().expect("started");
+    drop(command);
+    drop(terminal);
+    let reader = std::thread::spawn(move || {
+        let (mut drawn, mut buffer) = (Vec::new(), [0; 4096]);
+        let mut controller = File::from(controller);
+        // A terminal that nobody has open any more ends with an error.
+        while let Ok(count @ 1..) = controller.read(&mut buffer) {
+            drawn.extend_from_slice(&buffer[..count]);
+        }
+        String::from_utf8_lossy(&drawn).into_owned()
+    });
+    let status = wait_until("the end of kubectl", || child.try_wait().expect("waited"));
+    (status.code(), reader.join().expect("read"))
+}
+
+#[test]
+fn who_attaches_sees_the_rest_of_what_a_container_prints() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let served = Served::start(directory.path(), &[]);
+    let both = each(directory.path());
+    both[0].apply(&pods(directory.path()));
+    both[0].must(&["wait", "--for=condition=Ready", "pod/ticker", "--timeout=60s"]);
+    let files = ["newest", "older"].map(|name| directory.path().join(name));
+    let attached: Vec<_> = both
+        .iter()
+        .zip(&files)
+        .map(|(kubectl, file)| {
+            let output = File::create(file).expect("a file");
+            Running::spawn_silent(&mut kubectl.command(&["attach", "ticker"]), output)
+        })
+        .collect();
+    for file in &files {
+        wait_until("a tick", || {
+            std::fs::read_to_string(file).is_ok_and(|text| text.contains("tick")).then_some(())
+        });
+    }
+    std::fs::write(directory.path().join("go"), "").expect("written");
+    for (running, file) in attached.into_iter().zip(&files) {
+        assert_eq!(running.finish().code, Some(0));
+        let seen = std::fs::read_to_string(file).expect("a file");
+        assert_eq!(seen.replace("tick\n", ""), "last\n", "ticks, and the last word");
+    }
+    drop(served);
+}
