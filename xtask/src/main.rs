@@ -68,7 +68,8 @@ fn test() -> Result<()> {
     check::dependencies()?;
     reference::install()?;
     python::install()?;
-    run("cargo", &["test", "--workspace"])?;
+    // All that fails is shown, not only the first.
+    run("cargo", &["test", "--workspace", "--no-fail-fast"])?;
     fuzz::run_for(fuzz::SECONDS_IN_TEST)?;
     coverage::measure()
 }
