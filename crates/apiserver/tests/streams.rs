@@ -234,8 +234,7 @@ async fn the_run_whose_log_is_meant_is_told_by_the_status() {
     let (cluster, node) = served(Node::default()).await;
     let waiting = |reason: &str| json!({"waiting": {"reason": reason}});
     let ended = |id: &str| json!({"terminated": {"exitCode": 1, "containerID": id}});
-    let text_of = |what: &str| format!("container \"c\" in pod \"one\" {what}");
-    for (state, last, previous, want) in [
+    let cases = [
         (waiting("ContainerCreating"), json!(null), false, Err("is waiting to start: ContainerCreating")),
         (waiting("ErrImagePull"), json!(null), false, Err("is waiting to start: image can't be pulled")),
         (
@@ -250,15 +249,20 @@ async fn the_run_whose_log_is_meant_is_told_by_the_status() {
         (ended(""), ended("host://x/c/0"), false, Ok("host://x/c/0")),
         (waiting("CrashLoopBackOff"), ended("host://x/c/0"), false, Ok("host://x/c/0")),
         (ended("host://x/c/1"), ended("host://x/c/0"), true, Ok("host://x/c/0")),
-    ] {
+    ];
+    for (number, (state, last, previous, want)) in cases.into_iter().enumerate() {
+        // A pod for each: what has ended does not go back to waiting.
+        let name = format!("p{number}");
+        cluster.pod(&name).await;
+        cluster.post(&format!("{PODS}/{name}/binding"), common::binding(&name, "n1")).await;
         let mut status =
             json!({"name": "c", "image": "host", "imageID": "", "ready": false, "restartCount": 1});
         status["state"] = state.clone();
         if !last.is_null() {
             status["lastState"] = last.clone();
         }
-        set(&cluster, "one", json!([status])).await;
-        let (code, body, _) = text(&cluster, &format!("{PODS}/one/log?previous={previous}")).await;
+        set(&cluster, &name, json!([status])).await;
+        let (code, body, _) = text(&cluster, &format!("{PODS}/{name}/log?previous={previous}")).await;
         match want {
             Ok(id) => {
                 assert_eq!((code, body.as_str()), (200, "printed\n"), "{state} {last}");
@@ -266,7 +270,11 @@ async fn the_run_whose_log_is_meant_is_told_by_the_status() {
             }
             Err(why) => {
                 let body: Value = serde_json::from_str(&body).expect("JSON");
-                assert_eq!((code, &body["message"]), (400, &json!(text_of(why))), "{state} {last}");
+                assert_eq!(
+                    (code, &body["message"]),
+                    (400, &json!(format!("container \"c\" in pod {name:?} {why}"))),
+                    "{state} {last}"
+                );
             }
         }
     }
