@@ -149,7 +149,9 @@ impl Names {
                 digits.push(c);
                 continue;
             }
-            match self.versions.get(&digits) {
+            // The 64 of base64 is none.
+            let is_word = out.ends_with(|before: char| before.is_ascii_alphabetic());
+            match self.versions.get(&digits).filter(|_| !is_word) {
                 Some(number) => out.push_str(&format!("<version {number}>")),
                 None => out.push_str(&digits),
             }

@@ -40,6 +40,7 @@ pub const KNOWN: &[Known] = &[
     known("delete/options/a text for a number", "/body/message", DECODER),
     known("objects/config/data that is no text", "/body/message", DECODER),
     known("objects/config/binary that is not base64", "/body/message", DECODER),
+    known("objects/leases/a time that is none", "/body/message", DECODER),
     known("patch/strategic/a list for a map", "/body/message", DECODER),
     known("patch/strategic/a list for a map", "/body/details/causes/0/message", DECODER),
     known("create/bad_bodies/yaml that is none", "/body/message", YAML),
@@ -58,6 +59,8 @@ pub const KNOWN: &[Known] = &[
     known("patch/strategic/a container by its name", "/body/details/causes/0/message", STRUCTS),
     known("pods/invalid/bad security", "/body/message", STRUCTS),
     known("pods/invalid/bad security", "/body/details/causes/0/message", STRUCTS),
+    known("objects/budgets/both", "/body/message", STRUCTS),
+    known("objects/budgets/both", "/body/details/causes/0/message", STRUCTS),
     known("create/metadata/two controllers", "/body/message", ORDER),
     known("create/metadata/two controllers", "/body/details/causes/0/message", ORDER),
     known("patch/json/a wrong type", "/body/message", ORDER),
@@ -101,16 +104,6 @@ pub const KNOWN: &[Known] = &[
         "what the server writes into a budget is not the client's",
     ),
     known(
-        "pods/defaults/as little as can be",
-        "/body/metadata/managedFields/0/fieldsV1/f:spec/f:containers",
-        "the mount of a token counts as made by who made the pod",
-    ),
-    known(
-        "pods/defaults/with its token",
-        "/body/metadata/managedFields/0/fieldsV1/f:spec/f:containers",
-        "the mount of a token counts as made by who made the pod",
-    ),
-    known(
         "watch/too_old/a watch from an old version",
         "/body/0/object/message",
         "the text is that of the real server's cache of events, which it does without here",
@@ -125,6 +118,3 @@ pub const KNOWN: &[Known] = &[
     known("watch/initial_events/from the latest", "/body", ETCD),
     known("watch/initial_events/by label", "/body", ETCD),
 ];
-
-/// Scenarios about rules that are being written: what differs in them is shown and does not fail.
-pub const IN_WORK: &[&str] = &["objects/cron_jobs/", "objects/budgets/", "objects/leases/"];

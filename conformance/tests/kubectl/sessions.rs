@@ -8,6 +8,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("nodes.yaml", NODES),
     ("bad.yaml", BAD),
     ("typo.yaml", TYPO),
+    ("unknown.yaml", UNKNOWN),
     ("cronjob.yaml", CRON_JOB),
     ("map.yaml", MAP),
     ("map2.yaml", MAP2),
@@ -83,6 +84,13 @@ const TYPO: &str = "apiVersion: batch/v1
 kind: Job
 metadata: {name: typo}
 spec: {paralellism: 1, template: {spec: {restartPolicy: Never, containers: [{name: c, image: i, imagePullpolicy: x}]}}}
+";
+
+// One field only: errors of several come in any order.
+const UNKNOWN: &str = "apiVersion: batch/v1
+kind: Job
+metadata: {name: unknown}
+spec: {paralellism: 1, template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}
 ";
 
 const CRON_JOB: &str = "apiVersion: batch/v1
@@ -207,7 +215,7 @@ const SESSION: &str = r#"
     kubectl describe job indexed
     kubectl describe job hello
     kubectl describe cronjob nightly
-    kubectl describe configmap lit
+    kubectl describe configmap l1
     kubectl describe secret s
     kubectl describe role r
     kubectl describe rolebinding rb
@@ -228,7 +236,7 @@ const SESSION: &str = r#"
     kubectl apply -f map.yaml --server-side --field-manager=other
     kubectl apply -f map2.yaml --server-side --field-manager=other
     kubectl get configmap m -o jsonpath='{.data}{"\n"}'
-    kubectl apply -f typo.yaml --server-side
+    kubectl apply -f unknown.yaml --server-side
     kubectl apply -f jobs.yaml
     kubectl replace -f map.yaml
     kubectl edit configmap none
