@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
@@ -202,7 +203,8 @@ impl World {
         let client = self.client.clone();
         tokio::spawn(async move {
             let pods: Api<Pod> = Api::namespaced(client, "default");
-            let mut changes = watcher::watcher(pods.clone(), watcher::Config::default()).boxed();
+            let mut changes =
+                watcher::watcher(pods.clone(), watcher::Config::default()).default_backoff().boxed();
             while let Some(change) = changes.next().await {
                 let Ok(Event::Apply(pod) | Event::InitApply(pod)) = change else { continue };
                 let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());

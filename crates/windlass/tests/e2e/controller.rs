@@ -17,6 +17,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt};
 use rustix::process::Signal;
@@ -147,7 +148,7 @@ impl Cluster {
         let client = self.client.clone();
         tokio::spawn(async move {
             let all: Api<Pod> = Api::all(client.clone());
-            let mut changes = watcher::watcher(all, watcher::Config::default()).boxed();
+            let mut changes = watcher::watcher(all, watcher::Config::default()).default_backoff().boxed();
             while let Some(change) = changes.next().await {
                 let Ok(Event::Apply(pod) | Event::InitApply(pod)) = change else { continue };
                 let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());

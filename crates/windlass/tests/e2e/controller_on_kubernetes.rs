@@ -8,6 +8,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt};
 use rustix::process::Signal;
@@ -65,7 +66,9 @@ fn writes(log: &Path) -> Vec<(String, String)> {
 fn kubelet(client: &Client) {
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
     tokio::spawn(async move {
-        let mut changes = watcher::watcher(pods.clone(), watcher::Config::default()).boxed();
+        // With a pause after each error: without, it would never let go of its thread once the server is gone.
+        let mut changes =
+            watcher::watcher(pods.clone(), watcher::Config::default()).default_backoff().boxed();
         while let Some(change) = changes.next().await {
             let Ok(Event::Apply(pod) | Event::InitApply(pod)) = change else { continue };
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
