@@ -60,7 +60,7 @@ impl Reason {
 pub(crate) struct Observed<'a> {
     pub(crate) pods: Vec<&'a PodFact>,
     pub(crate) nodes: &'a BTreeMap<String, NodeFact>,
-    /// Nodes that are gone, since when; those that a live request found to be gone are the caller's to say.
+    /// Nodes that were gone for the quarantine, and that a live request did not find either.
     pub(crate) confirmed_gone: &'a BTreeSet<String>,
     /// So many pods that have ended are kept; zero keeps all.
     pub(crate) keep_terminated: usize,
