@@ -26,6 +26,7 @@ Tasks:
              random, gates. `conformance e2e` runs the upstream tests of Jobs on the cluster of KUBECONFIG
   bench      the benchmarks of bench/, and the bars they must reach
   bench-server  windlass server beside the real kube-apiserver and etcd, and the bars it must reach
+  bench-scheduler  how many pods a second are bound on 100 nodes, and the bar that must be reached
   bench-controller  the Job controller beside that of Kubernetes, on the real API server; arguments as in
              bench/src/bin/controller
   fuzz       every target of fuzz/, for 20 seconds each or as many as the number given says
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         "bench-server" => bench_server(),
         "kill-loop" => kill_loop(std::env::args().nth(2).as_deref().unwrap_or("10000")),
         "fuzz" => fuzz::run_all(std::env::args().nth(2)),
+        "bench-scheduler" => run("cargo", &["run", "--release", "--package", "windlass-bench-scheduler"]),
         "bench-controller" => bench_controller(),
         "bench" => run(
             "cargo",

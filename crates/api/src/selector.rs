@@ -109,9 +109,27 @@ impl Selector {
 
     /// Whether it matches these labels.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.matches_values(|key| labels.get(key).map(String::as_str))
+    }
+
+    /// Whether it matches the labels that `value` looks up by their key.
+    pub fn matches_values<'a>(&self, value: impl Fn(&str) -> Option<&'a str>) -> bool {
         match self {
             Self::Nothing => false,
-            Self::All(requirements) => requirements.iter().all(|requirement| requirement.matches(labels)),
+            Self::All(requirements) => {
+                requirements.iter().all(|requirement| requirement.matches(value(&requirement.key)))
+            }
+        }
+    }
+
+    /// It and one more requirement. Nothing stays nothing.
+    pub fn and(self, requirement: Requirement) -> Self {
+        match self {
+            Self::Nothing => Self::Nothing,
+            Self::All(mut requirements) => {
+                requirements.push(requirement);
+                Self::all(requirements)
+            }
         }
     }
 }
@@ -158,13 +176,11 @@ impl Requirement {
         }
     }
 
-    fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        let value = labels.get(&self.key);
+    fn matches(&self, value: Option<&str>) -> bool {
+        let is_among = |value: &str| self.values.iter().any(|one| one == value);
         match self.operator {
-            Operator::In | Operator::Equals | Operator::DoubleEquals => {
-                value.is_some_and(|value| self.values.contains(value))
-            }
-            Operator::NotIn | Operator::NotEquals => value.is_none_or(|value| !self.values.contains(value)),
+            Operator::In | Operator::Equals | Operator::DoubleEquals => value.is_some_and(is_among),
+            Operator::NotIn | Operator::NotEquals => value.is_none_or(|value| !is_among(value)),
             Operator::Exists => value.is_some(),
             Operator::DoesNotExist => value.is_none(),
             Operator::GreaterThan => self.compare(value).is_some_and(|(have, bound)| have > bound),
@@ -172,7 +188,7 @@ impl Requirement {
         }
     }
 
-    fn compare(&self, value: Option<&String>) -> Option<(i64, i64)> {
+    fn compare(&self, value: Option<&str>) -> Option<(i64, i64)> {
         Some((value?.parse().ok()?, self.values.first()?.parse().ok()?))
     }
 }

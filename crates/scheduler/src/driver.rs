@@ -1,193 +1,329 @@
-//! The scheduler's loop: watches pods and nodes, keeps what each node holds, and binds pods in the order of
+//! The scheduler's loop: watches pods, nodes, namespaces and budgets, keeps what each node holds, and takes pods from
 //! the queue.
 //!
-//! A pod counts on its node from the moment it is chosen, before the API server has answered: the next choice
-//! sees it. Nothing is polled: the queue moves when a pod comes or goes, a node changes, or a bind is
-//! answered.
+//! A pod counts on its node from the moment it is chosen, before the API server has answered: the next choice sees it.
+//! Nothing is polled: the queue moves when a pod comes or goes, a node changes, or a write is answered.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::runtime::{WatchStreamExt, watcher};
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::fit::{self, Amounts, NodeFacts, Usage};
+use crate::cluster::{Budget, Cluster, NodeFacts};
+use crate::events::{Reason, Recorder, Report, reference};
+use crate::hints::{self, Change};
+use crate::metrics::Metrics;
+use crate::pod::{PodFacts, Uid};
 use crate::queue::{Queue, Waiting};
+use crate::writes::Written;
+use crate::{Clock, NAME};
 
-/// The name by which pods ask for this scheduler.
-const NAME: &str = "default-scheduler";
-/// Writes on their way at once: enough to keep an API server busy, few enough not to fill its queue.
-const WRITES_MAX: usize = 64;
-/// How long a pod waits after the API server failed to bind it (upstream: podInitialBackoffSeconds).
-const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// upstream: how often it is looked whether pods have been resting for too long.
+const OLD_LOOKED_FOR: Duration = Duration::from_secs(30);
 
-/// Binds pods to nodes.
-pub struct Scheduler {
-    client: kube::Client,
-    nodes: BTreeMap<String, NodeFacts>,
-    /// By the name of the node, which need not be there yet.
-    usage: HashMap<String, Usage>,
-    /// Pods on a node, the ones being bound among them, by UID.
-    placed: HashMap<String, (String, Amounts)>,
-    /// Pods whose bind is not answered yet, by UID.
-    binding: HashMap<String, Waiting>,
-    queue: Queue,
-    writes: JoinSet<Written>,
-    /// UIDs of pods that are bound again after a pause.
-    retries: JoinSet<String>,
+/// How it works.
+#[derive(Clone)]
+pub struct Config {
+    /// Pods that have to leave get the `DisruptionTarget` condition.
+    pub adds_conditions: bool,
+    /// Whether there are events for people.
+    pub publishes_events: bool,
+    /// Tells the time.
+    pub clock: Clock,
+    /// Figures for machines.
+    pub metrics: Metrics,
 }
 
-/// An answered write.
-enum Written {
-    /// A bind, and whether it was done.
-    Bound { uid: String, is_done: bool },
-    /// A condition.
-    Told,
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            adds_conditions: true,
+            publishes_events: true,
+            clock: Arc::new(Timestamp::now),
+            metrics: Metrics::default(),
+        }
+    }
+}
+
+/// Binds pods to nodes, and makes room for those that matter more.
+pub struct Scheduler {
+    pub(crate) client: kube::Client,
+    pub(crate) config: Config,
+    pub(crate) recorder: Recorder,
+    pub(crate) cluster: Cluster,
+    pub(crate) queue: Queue,
+    /// Pods whose bind is not answered yet.
+    pub(crate) binding: HashMap<Uid, Waiting>,
+    /// Pods for which others are being told to leave, and whether something has happened meanwhile that may help them.
+    pub(crate) preempting: HashMap<Uid, bool>,
+    /// Pods that there is something to tell, as soon as there is a write to spare.
+    pub(crate) untold: VecDeque<Uid>,
+    pub(crate) writes: JoinSet<Written>,
+    /// When the latest write about a pod is answered: one comes after the other.
+    pub(crate) latest: HashMap<Uid, oneshot::Receiver<()>>,
+    gated: HashSet<Uid>,
+    /// Where to begin in a large cluster.
+    pub(crate) start: usize,
 }
 
 impl Scheduler {
     /// A scheduler that has not seen anything yet.
     pub fn new(client: kube::Client) -> Self {
+        Self::with_config(client, Config::default())
+    }
+
+    /// A scheduler that works as it is told.
+    pub fn with_config(client: kube::Client, config: Config) -> Self {
         Self {
             client,
-            nodes: BTreeMap::new(),
-            usage: HashMap::new(),
-            placed: HashMap::new(),
-            binding: HashMap::new(),
+            config,
+            recorder: Recorder::silent(),
+            cluster: Cluster::default(),
             queue: Queue::default(),
+            binding: HashMap::new(),
+            preempting: HashMap::new(),
+            untold: VecDeque::new(),
             writes: JoinSet::new(),
-            retries: JoinSet::new(),
+            latest: HashMap::new(),
+            gated: HashSet::new(),
+            start: 0,
         }
     }
 
     /// Schedules until it is cancelled.
     pub async fn run(mut self, cancel: CancellationToken) {
-        let pods = kube::Api::<Pod>::all(self.client.clone());
+        let publishing = if self.config.publishes_events {
+            let (recorder, publishing) = Recorder::new(self.client.clone(), self.config.clock.clone());
+            self.recorder = recorder;
+            futures::future::Either::Left(publishing)
+        } else {
+            futures::future::Either::Right(std::future::ready(()))
+        };
+        let scheduling = self.schedule(cancel.clone());
+        // What is left to publish when the scheduler ends is not worth waiting for.
+        tokio::select! {
+            ((), ()) = futures::future::join(scheduling, publishing) => {}
+            () = cancel.cancelled() => {}
+        }
+    }
+
+    async fn schedule(mut self, cancel: CancellationToken) {
         // A pod that has ended holds nothing: to the watch it is gone.
         let live = watcher::Config::default().fields("status.phase!=Succeeded,status.phase!=Failed");
-        let mut pods = std::pin::pin!(watcher(pods, live).default_backoff());
-        let nodes = kube::Api::<Node>::all(self.client.clone());
-        let mut nodes = std::pin::pin!(watcher(nodes, watcher::Config::default()).default_backoff());
+        let mut pods = pin!(follow::<Pod>(&self.client, live));
+        let mut nodes = pin!(follow::<Node>(&self.client, watcher::Config::default()));
+        let mut namespaces = pin!(follow::<Namespace>(&self.client, watcher::Config::default()));
+        let mut budgets = pin!(follow::<PodDisruptionBudget>(&self.client, watcher::Config::default()));
         let (mut listed_pods, mut listed_nodes) = (HashSet::new(), HashSet::new());
-        // Nothing is placed before all pods and nodes are known: a node would look emptier than it is.
-        let (mut has_pods, mut has_nodes) = (false, false);
+        // Nothing is placed before everything is known: a node would look emptier than it is.
+        let (mut has_pods, mut has_nodes, mut has_namespaces, mut has_budgets) = (false, false, false, false);
+        let mut old = tokio::time::interval(OLD_LOOKED_FOR);
+        old.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut has_more = false;
         loop {
+            let (due, now) = (self.queue.next_due(), self.now());
             tokio::select! {
                 () = cancel.cancelled() => return,
-                Some(event) = pods.next() => match event {
-                    Ok(event) => has_pods |= self.on_pod_event(event, &mut listed_pods),
-                    Err(error) => tracing::warn!(%error, "watch pods"),
-                },
-                Some(event) = nodes.next() => match event {
-                    Ok(event) => has_nodes |= self.on_node_event(event, &mut listed_nodes),
-                    Err(error) => tracing::warn!(%error, "watch nodes"),
-                },
+                Some(event) = pods.next() => has_pods |= self.on_pod_event(event, &mut listed_pods),
+                Some(event) = nodes.next() => has_nodes |= self.on_node_event(event, &mut listed_nodes),
+                Some(event) = namespaces.next() => has_namespaces |= self.on_namespace_event(event),
+                Some(event) = budgets.next() => has_budgets |= self.on_budget_event(event),
                 Some(written) = self.writes.join_next() => match written {
                     Ok(written) => self.on_written(written),
                     Err(error) => tracing::error!(%error, "a write of the scheduler broke"),
                 },
-                Some(Ok(uid)) = self.retries.join_next() => {
-                    if let Some(waiting) = self.binding.remove(&uid) {
-                        self.queue.put_back(waiting);
-                    }
+                () = pause(due, now), if due.is_some() => {
+                    let count = self.queue.let_in(self.now());
+                    self.config.metrics.incoming("active", "BackoffComplete", count);
                 }
+                _ = old.tick() => self.look_for_old(),
+                () = std::future::ready(()), if has_more => {}
             }
-            if has_pods && has_nodes {
-                self.place();
+            if has_pods && has_nodes && has_namespaces && has_budgets {
+                has_more = self.take_turns();
+                self.tell_untold();
             }
         }
     }
 
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.config.clock)()
+    }
+
     /// Returns true when a list is complete.
-    fn on_pod_event(&mut self, event: watcher::Event<Pod>, listed: &mut HashSet<String>) -> bool {
+    fn on_pod_event(&mut self, event: Event<Pod>, listed: &mut HashSet<Uid>) -> bool {
         match event {
-            watcher::Event::Init => listed.clear(),
-            watcher::Event::InitApply(pod) => {
-                listed.extend(pod.metadata.uid.clone());
+            Event::Init => listed.clear(),
+            Event::InitApply(pod) => {
+                listed.extend(pod.metadata.uid.as_deref().map(Uid::from));
                 self.on_pod(&pod);
             }
-            watcher::Event::InitDone => {
-                let known = self.placed.keys().chain(self.queue.uids());
+            Event::InitDone => {
+                let known = self.cluster.placed().chain(self.queue.uids()).chain(&self.gated);
                 for uid in known.filter(|uid| !listed.contains(*uid)).cloned().collect::<Vec<_>>() {
                     self.forget(&uid);
                 }
                 listed.clear();
                 return true;
             }
-            watcher::Event::Apply(pod) => self.on_pod(&pod),
-            watcher::Event::Delete(pod) => self.forget(pod.metadata.uid.as_deref().unwrap_or_default()),
+            Event::Apply(pod) => self.on_pod(&pod),
+            Event::Delete(pod) => self.forget(pod.metadata.uid.as_deref().unwrap_or_default()),
         }
         false
     }
 
     fn on_pod(&mut self, pod: &Pod) {
-        let (Some(uid), Some(spec)) = (pod.metadata.uid.clone(), pod.spec.as_ref()) else { return };
-        if let Some(node) = spec.node_name.as_ref().filter(|node| !node.is_empty()) {
-            self.queue.remove(&uid);
-            self.binding.remove(&uid);
-            if self.placed.get(&uid).is_none_or(|(placed, _)| placed != node) {
-                self.unplace(&uid);
-                self.count(uid, node, fit::requests(spec));
+        let Some(uid) = pod.metadata.uid.as_deref() else { return };
+        let Some(spec) = pod.spec.as_ref() else { return };
+        if let Some(node) = spec.node_name.as_deref().filter(|node| !node.is_empty()) {
+            self.on_placed(pod, uid, node);
+            return;
+        }
+        // A view from before our bind. What is being deleted is not going to be bound.
+        if self.cluster.place_of(uid).is_some() {
+            if pod.metadata.deletion_timestamp.is_some()
+                && let Some(waiting) = self.binding.remove(uid)
+            {
+                self.unassume(&waiting);
             }
             return;
         }
-        // A view from before our bind, or one that we are waiting to see bound.
-        if self.placed.contains_key(&uid) {
+        if spec.scheduler_name.as_deref().is_some_and(|name| !name.is_empty() && name != NAME) {
             return;
         }
-        let is_ours = spec.scheduler_name.as_deref().is_none_or(|name| name.is_empty() || name == NAME);
-        let is_gated = spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty());
-        self.binding.remove(&uid);
-        if !is_ours || is_gated || pod.metadata.deletion_timestamp.is_some() {
-            self.queue.remove(&uid);
-        } else if let Some(waiting) = self.queue.put(pod) {
-            self.writes.spawn(tell(self.client.clone(), waiting));
+        if pod.metadata.deletion_timestamp.is_some() {
+            self.on_deleted(uid);
+            return;
         }
+        if spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()) {
+            if self.gated.insert(uid.into()) {
+                self.config.metrics.incoming("gated", "PodAdd", 1);
+            }
+            return;
+        }
+        self.gated.remove(uid);
+        self.on_waiting(pod);
+    }
+
+    /// A pod is on a node, whoever put it there.
+    fn on_placed(&mut self, pod: &Pod, uid: &str, node: &str) {
+        self.queue.remove(uid);
+        self.gated.remove(uid);
+        let known = self.cluster.pod(uid).cloned();
+        let renewed = match &known {
+            Some(known) => known.renewed(pod),
+            None => PodFacts::of(pod).map(Arc::new),
+        };
+        let Some(renewed) = renewed else { return };
+        let is_same = known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &renewed));
+        if is_same && self.cluster.place_of(uid) == Some(node) {
+            return;
+        }
+        match self.cluster.place(renewed.clone(), node) {
+            Some(before) => self.wake(Change::PodChanged(&before, &renewed), |_| true),
+            None => self.wake(Change::PodPlaced(&renewed), |_| true),
+        }
+    }
+
+    /// A pod waits for a node.
+    fn on_waiting(&mut self, pod: &Pod) {
+        let Some(facts) = PodFacts::of(pod).map(Arc::new) else { return };
+        let (now, uid) = (self.now(), facts.uid.clone());
+        let before = self.queue.get_mut(&uid).map(|waiting| waiting.nominated.clone());
+        let is_new = before.is_none();
+        let before = before.flatten();
+        // It may do what those like it could not: there are pods that matter less.
+        let retries = is_new && !facts.demand.never_preempts && self.cluster.has_below(facts.priority());
+        if self.queue.put(facts.clone(), pod, retries, now) {
+            self.untold.push_back(uid.clone());
+            let refusal = self.queue.get_mut(&uid).and_then(|waiting| waiting.refusal.clone());
+            if let Some(refusal) = refusal.filter(|_| is_new) {
+                self.report_failure(&facts, &refusal.message);
+            }
+        }
+        if is_new {
+            self.config.metrics.incoming("active", "PodAdd", 1);
+        }
+        let nominated = self.queue.get_mut(&uid).and_then(|waiting| waiting.nominated.clone());
+        self.cluster.nominate(&facts, nominated.as_deref());
+        if before.is_some() && before != nominated {
+            self.free_nomination(&facts);
+        }
+    }
+
+    /// A pod that has no node yet is being deleted.
+    fn on_deleted(&mut self, uid: &str) {
+        self.gated.remove(uid);
+        let was_active = self.queue.is_active(uid);
+        let Some(waiting) = self.queue.remove(uid) else { return };
+        if was_active {
+            let pod = &waiting.pod;
+            self.recorder.report(|| Report {
+                about: reference(pod),
+                related: None,
+                reason: Reason::FailedScheduling,
+                note: format!("skip schedule deleting pod: {}/{}", pod.namespace, pod.name),
+            });
+        }
+        self.leave(&waiting);
     }
 
     fn forget(&mut self, uid: &str) {
-        self.queue.remove(uid);
+        self.gated.remove(uid);
         self.binding.remove(uid);
-        self.unplace(uid);
-    }
-
-    fn count(&mut self, uid: String, node: &str, requests: Amounts) {
-        self.usage.entry(node.to_owned()).or_default().add(&requests);
-        self.placed.insert(uid, (node.to_owned(), requests));
-    }
-
-    fn unplace(&mut self, uid: &str) {
-        let Some((node, requests)) = self.placed.remove(uid) else { return };
-        if let Some(usage) = self.usage.get_mut(&node) {
-            usage.remove(&requests);
+        self.preempting.remove(uid);
+        self.latest.remove(uid);
+        if let Some(waiting) = self.queue.remove(uid) {
+            self.leave(&waiting);
         }
-        self.queue.wake();
+        if let Some((_, pod)) = self.cluster.unplace(uid) {
+            self.wake(Change::PodGone(&pod), |_| true);
+        }
     }
 
-    fn on_node_event(&mut self, event: watcher::Event<Node>, listed: &mut HashSet<String>) -> bool {
+    /// A pod waits no more.
+    fn leave(&mut self, waiting: &Waiting) {
+        self.cluster.forget_nomination(&waiting.pod.uid);
+        if waiting.nominated.is_some() {
+            self.free_nomination(&waiting.pod);
+        }
+    }
+
+    /// The node that was kept for a pod is there for those that matter no more than it.
+    pub(crate) fn free_nomination(&mut self, pod: &PodFacts) {
+        let priority = pod.priority();
+        self.wake(Change::PodGone(pod), |other| other.priority() <= priority);
+    }
+
+    fn on_node_event(&mut self, event: Event<Node>, listed: &mut HashSet<String>) -> bool {
         match event {
-            watcher::Event::Init => listed.clear(),
-            watcher::Event::InitApply(node) => {
-                listed.extend(node.metadata.name.clone());
+            Event::Init => listed.clear(),
+            Event::InitApply(node) => {
+                listed.insert(node.name_any());
                 self.on_node(&node);
             }
-            watcher::Event::InitDone => {
-                self.nodes.retain(|name, _| listed.contains(name));
+            Event::InitDone => {
+                let known = self.cluster.nodes().map(|node| node.facts.name.clone());
+                for name in known.filter(|name| !listed.contains(name)).collect::<Vec<_>>() {
+                    self.forget_node(&name);
+                }
                 listed.clear();
-                self.queue.wake();
                 return true;
             }
-            watcher::Event::Apply(node) => self.on_node(&node),
-            watcher::Event::Delete(node) => {
-                self.nodes.remove(node.metadata.name.as_deref().unwrap_or_default());
-                self.queue.wake();
-            }
+            Event::Apply(node) => self.on_node(&node),
+            Event::Delete(node) => self.forget_node(&node.name_any()),
         }
         false
     }
@@ -195,94 +331,105 @@ impl Scheduler {
     fn on_node(&mut self, node: &Node) {
         let facts = NodeFacts::of(node);
         // A heartbeat changes nothing that matters here.
-        if self.nodes.get(&facts.name) != Some(&facts) {
-            self.nodes.insert(facts.name.clone(), facts);
-            self.queue.wake();
+        if self.cluster.node(&facts.name).is_some_and(|node| node.facts == facts) {
+            return;
+        }
+        match self.cluster.set_node(facts.clone()) {
+            Some(before) => self.wake(Change::NodeChanged(&before, &facts), |_| true),
+            None => self.wake(Change::NodeAdded(&facts), |_| true),
         }
     }
 
-    fn on_written(&mut self, written: Written) {
-        match written {
-            Written::Bound { uid, is_done: true } => {
-                self.binding.remove(&uid);
-            }
-            // Gone from `binding`: the watch has told meanwhile what became of it.
-            Written::Bound { uid, is_done: false } if self.binding.contains_key(&uid) => {
-                self.unplace(&uid);
-                self.retries.spawn(async move {
-                    tokio::time::sleep(RETRY_DELAY).await;
-                    uid
-                });
-            }
-            Written::Bound { .. } | Written::Told => {}
+    fn forget_node(&mut self, name: &str) {
+        if let Some(facts) = self.cluster.remove_node(name) {
+            self.wake(Change::NodeGone(&facts), |_| true);
         }
     }
 
-    /// Places pods while there are pods that fit and writes that may be sent.
-    fn place(&mut self) {
-        let idle = Usage::default();
-        while self.writes.len() < WRITES_MAX
-            && let Some(first) = self.queue.first()
-        {
-            let nodes = self.nodes.values().map(|node| (node, self.usage.get(&node.name).unwrap_or(&idle)));
-            match fit::first_fit(&first.demand, nodes) {
-                Ok(node) => {
-                    let (node, waiting) = (node.to_owned(), first.clone());
-                    self.bind(waiting, node);
+    fn on_namespace_event(&mut self, event: Event<Namespace>) -> bool {
+        let namespaces = &mut self.cluster.namespaces;
+        match event {
+            Event::Init => namespaces.clear(),
+            Event::InitDone => return true,
+            Event::InitApply(namespace) | Event::Apply(namespace) => {
+                let name = namespace.name_any();
+                namespaces.insert(name, namespace.metadata.labels.unwrap_or_default());
+            }
+            Event::Delete(namespace) => _ = namespaces.remove(&namespace.name_any()),
+        }
+        false
+    }
+
+    fn on_budget_event(&mut self, event: Event<PodDisruptionBudget>) -> bool {
+        let budgets = &mut self.cluster.budgets;
+        let key = |budget: &PodDisruptionBudget| (budget.namespace().unwrap_or_default(), budget.name_any());
+        match event {
+            Event::Init => budgets.clear(),
+            Event::InitDone => return true,
+            Event::InitApply(budget) | Event::Apply(budget) => {
+                _ = budgets.insert(key(&budget), Budget::of(&budget));
+            }
+            Event::Delete(budget) => _ = budgets.remove(&key(&budget)),
+        }
+        false
+    }
+
+    /// Pods for which others are leaving are not tried before those have been told; they are remembered.
+    pub(crate) fn wake(&mut self, change: Change<'_>, is_meant: impl Fn(&PodFacts) -> bool) {
+        let now = self.now();
+        let (namespaces, preempting) = (&self.cluster.namespaces, &mut self.preempting);
+        let count = self.queue.wake(now, |waiting, filters| {
+            let pod = &waiting.pod;
+            let helps = is_meant(pod) && hints::helps(change, pod, filters, namespaces);
+            match preempting.get_mut(&pod.uid) {
+                Some(is_woken) => {
+                    *is_woken |= helps;
+                    false
                 }
-                Err(message) => {
-                    for waiting in self.queue.block_first(&message) {
-                        self.writes.spawn(tell(self.client.clone(), waiting));
-                    }
-                }
+                None => helps,
             }
+        });
+        self.config.metrics.incoming("active", change.name(), count);
+    }
+
+    fn look_for_old(&mut self) {
+        let count = self.queue.wake_old(self.now());
+        self.config.metrics.incoming("active", "UnschedulableTimeout", count);
+        let rejected = self.queue.rejected();
+        for filter in crate::fit::Filter::ALL {
+            let count = rejected.get(&filter).copied().unwrap_or(0);
+            self.config.metrics.unschedulable(filter, count);
         }
     }
 
-    fn bind(&mut self, waiting: Waiting, node: String) {
-        self.queue.remove(&waiting.uid);
-        self.count(waiting.uid.clone(), &node, waiting.demand.requests.clone());
-        self.writes.spawn(bind(self.client.clone(), waiting.clone(), node));
-        self.binding.insert(waiting.uid.clone(), waiting);
+    pub(crate) fn count(&self) {
+        let (metrics, counts) = (&self.config.metrics, self.queue.counts());
+        metrics.pending("active", counts.active);
+        metrics.pending("backoff", counts.backing_off);
+        metrics.pending("unschedulable", counts.resting);
+        metrics.pending("gated", self.gated.len());
+        metrics.cached("nodes", self.cluster.nodes().len());
+        metrics.cached("pods", self.cluster.placed_count());
+        metrics.cached("assumed_pods", self.binding.len());
     }
 }
 
-async fn bind(client: kube::Client, waiting: Waiting, node: String) -> Written {
-    let pods = kube::Api::<Pod>::namespaced(client, &waiting.namespace);
-    let binding = json!({
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": waiting.name, "namespace": waiting.namespace, "uid": waiting.uid},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-    });
-    let params = PostParams::default();
-    let sent = pods.create_subresource::<_, Value>("binding", &waiting.name, &params, &binding).await;
-    let is_done = match sent {
-        Ok(_) => true,
-        Err(error) => {
-            tracing::warn!(%error, "bind pod {}/{} to node {node}", waiting.namespace, waiting.name);
-            false
-        }
-    };
-    Written::Bound { uid: waiting.uid, is_done }
+/// All changes of a kind: list, then watch, and again from the start when the watch breaks.
+fn follow<K>(client: &kube::Client, config: watcher::Config) -> impl Stream<Item = Event<K>> + use<K>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
+    let events = watcher(Api::<K>::all(client.clone()), config).default_backoff();
+    events.filter_map(|event| async move {
+        event
+            .inspect_err(
+                |error| tracing::warn!(kind = %K::kind(&()), %error, "the watch broke, starting again"),
+            )
+            .ok()
+    })
 }
 
-/// Writes `PodScheduled=False`. Best effort: the pod is told again when its reason changes.
-async fn tell(client: kube::Client, waiting: Waiting) -> Written {
-    let since = waiting.refused_since.unwrap_or_else(Timestamp::now);
-    let condition = json!({
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": "Unschedulable",
-        "message": waiting.refused,
-        "lastTransitionTime": since.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        "lastProbeTime": null,
-    });
-    let patch = json!({"metadata": {"uid": waiting.uid}, "status": {"conditions": [condition]}});
-    let pods = kube::Api::<Pod>::namespaced(client, &waiting.namespace);
-    let sent = pods.patch_status(&waiting.name, &PatchParams::default(), &Patch::Strategic(patch)).await;
-    if let Err(error) = sent {
-        tracing::warn!(%error, "tell pod {}/{} that it does not fit", waiting.namespace, waiting.name);
-    }
-    Written::Told
+async fn pause(until: Option<Timestamp>, now: Timestamp) {
+    let left = until.map(|until| until.duration_since(now)).unwrap_or_default();
+    tokio::time::sleep(Duration::try_from(left).unwrap_or_default()).await;
 }

@@ -1,170 +1,161 @@
-//! Whether a pod fits on a node, and in upstream's words why it does not.
+//! Whether a pod may go on a node, and in upstream's words why not.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::borrow::Cow;
 
-use k8s_openapi::api::core::v1::{Node, NodeSelector, NodeSelectorRequirement, PodSpec, Taint, Toleration};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
-use windlass_api::quantity::Quantity;
-use windlass_api::resources::aggregate;
+use k8s_openapi::api::core::v1::{
+    NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration,
+};
 
-/// Amounts by resource: cpu in thousandths, everything else in whole units.
-pub type Amounts = BTreeMap<String, i64>;
+use crate::affinity::{self, Clash};
+use crate::cluster::{Cluster, Node, NodeFacts, Usage};
+use crate::pod::{Demand, PodFacts};
+use crate::spread::{self, Skew};
 
-const CPU: &str = "cpu";
 const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
 
-/// What a pod asks of a node. Pods with equal demands fit on the same nodes.
-#[derive(Clone, Debug, PartialEq, Default)]
-pub struct Demand {
-    /// What all its containers request together.
-    pub requests: Amounts,
-    /// `spec.nodeSelector`.
-    pub node_selector: BTreeMap<String, String>,
-    /// The node affinity that is required.
-    pub affinity: Option<NodeSelector>,
-    /// `spec.tolerations`.
-    pub tolerations: Vec<Toleration>,
-    /// `spec.preemptionPolicy` is `Never`.
-    pub never_preempts: bool,
+/// Who says no, by upstream's names. In the order in which they are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Filter {
+    /// The node is cordoned.
+    NodeUnschedulable,
+    /// The node has taints.
+    TaintToleration,
+    /// The pod chooses its nodes.
+    NodeAffinity,
+    /// Ports of the node are taken.
+    NodePorts,
+    /// There is not enough left.
+    NodeResourcesFit,
+    /// Pods like this one are to be spread.
+    PodTopologySpread,
+    /// Pods are to be near to or far from each other.
+    InterPodAffinity,
 }
 
-impl Demand {
-    /// What a pod asks for.
-    pub fn of(spec: &PodSpec) -> Self {
-        let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
-        Self {
-            requests: requests(spec),
-            node_selector: spec.node_selector.clone().unwrap_or_default(),
-            affinity: affinity
-                .and_then(|node| node.required_during_scheduling_ignored_during_execution.clone()),
-            tolerations: spec.tolerations.clone().unwrap_or_default(),
-            never_preempts: spec.preemption_policy.as_deref() == Some("Never"),
+impl Filter {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::NodeUnschedulable,
+        Self::TaintToleration,
+        Self::NodeAffinity,
+        Self::NodePorts,
+        Self::NodeResourcesFit,
+        Self::PodTopologySpread,
+        Self::InterPodAffinity,
+    ];
+
+    /// Upstream's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NodeUnschedulable => "NodeUnschedulable",
+            Self::TaintToleration => "TaintToleration",
+            Self::NodeAffinity => "NodeAffinity",
+            Self::NodePorts => "NodePorts",
+            Self::NodeResourcesFit => "NodeResourcesFit",
+            Self::PodTopologySpread => "PodTopologySpread",
+            Self::InterPodAffinity => "InterPodAffinity",
         }
     }
 }
 
-fn amount(resource: &str, quantity: Quantity) -> i64 {
-    if resource == CPU { quantity.milli_value() } else { quantity.value() }
-}
-
-fn amounts(list: Option<&BTreeMap<String, Text>>) -> Amounts {
-    let parsed = list.into_iter().flatten().filter_map(|(name, text)| Some((name, text.0.parse().ok()?)));
-    parsed.map(|(name, quantity)| (name.clone(), amount(name, quantity))).collect()
-}
-
-fn add(to: &mut Amounts, more: &Amounts) {
-    for (resource, amount) in more {
-        let sum = to.entry(resource.clone()).or_default();
-        *sum = sum.saturating_add(*amount);
-    }
-}
-
-/// The requests of a pod: what its containers hold at most at any time, or what the pod itself says, and its
-/// overhead.
-pub fn requests(spec: &PodSpec) -> Amounts {
-    let of_containers = aggregate(spec, |resources| resources.requests.as_ref());
-    let whole = |(name, quantity): (String, Quantity)| {
-        let amount = amount(&name, quantity);
-        (name, amount)
-    };
-    let mut total: Amounts = of_containers.into_iter().map(whole).collect();
-    total.extend(amounts(spec.resources.as_ref().and_then(|resources| resources.requests.as_ref())));
-    add(&mut total, &amounts(spec.overhead.as_ref()));
-    total.retain(|_, amount| *amount != 0);
-    total
-}
-
-/// What a scheduler has to know about a node.
-#[derive(Clone, Debug, PartialEq, Default)]
-pub struct NodeFacts {
-    /// Its name.
-    pub name: String,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
-    /// `spec.unschedulable`.
-    pub is_unschedulable: bool,
-    /// Its taints.
-    pub taints: Vec<Taint>,
-    /// `status.allocatable`, the number of pods among it.
-    pub allocatable: Amounts,
-}
-
-impl NodeFacts {
-    /// The facts of a node.
-    pub fn of(node: &Node) -> Self {
-        let spec = node.spec.as_ref();
-        Self {
-            name: node.metadata.name.clone().unwrap_or_default(),
-            labels: node.metadata.labels.clone().unwrap_or_default(),
-            is_unschedulable: spec.and_then(|spec| spec.unschedulable).unwrap_or(false),
-            taints: spec.and_then(|spec| spec.taints.clone()).unwrap_or_default(),
-            allocatable: amounts(node.status.as_ref().and_then(|status| status.allocatable.as_ref())),
-        }
-    }
-}
-
-/// What the pods of a node hold.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Usage {
-    /// Their requests.
-    pub requests: Amounts,
-    /// How many they are.
-    pub pods: i64,
-}
-
-impl Usage {
-    /// Counts a pod.
-    pub fn add(&mut self, requests: &Amounts) {
-        add(&mut self.requests, requests);
-        self.pods += 1;
-    }
-
-    /// Counts a pod no longer.
-    pub fn remove(&mut self, requests: &Amounts) {
-        for (resource, amount) in requests {
-            *self.requests.entry(resource.clone()).or_default() -= amount;
-        }
-        self.pods -= 1;
-    }
-}
-
-/// Why a pod does not fit on a node.
+/// Why a pod may not go on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misfit {
+    /// Who says so.
+    pub filter: Filter,
     /// Upstream's texts.
-    pub reasons: Vec<String>,
+    pub reasons: Vec<Cow<'static, str>>,
     /// Whether fewer pods on the node could help.
     pub is_resolvable: bool,
 }
 
 impl Misfit {
-    fn for_good(reason: &str) -> Self {
-        Self { reasons: vec![reason.into()], is_resolvable: false }
+    fn new(filter: Filter, reason: &'static str, is_resolvable: bool) -> Self {
+        Self { filter, reasons: vec![reason.into()], is_resolvable }
     }
 }
 
-/// `None` when the pod fits; else what the first filter that rejects the node says. The order of filters is
-/// upstream's.
-pub fn misfit(demand: &Demand, node: &NodeFacts, usage: &Usage) -> Option<Misfit> {
-    if node.is_unschedulable && !tolerates(&demand.tolerations, UNSCHEDULABLE_TAINT, "", "NoSchedule") {
-        return Some(Misfit::for_good("node(s) were unschedulable"));
+/// What is the same for all nodes while one pod is tried.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    affinity: affinity::State,
+    spread: spread::State,
+    /// The affinity state has nothing to say.
+    is_affinity_idle: bool,
+}
+
+impl State {
+    /// Looks around for one pod.
+    pub fn of(pod: &PodFacts, cluster: &Cluster) -> Self {
+        let affinity = affinity::State::of(pod, cluster);
+        let is_affinity_idle = affinity.is_idle(pod);
+        Self { affinity, spread: spread::State::of(pod, cluster), is_affinity_idle }
     }
-    let is_hard = |taint: &&Taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute");
-    let is_untolerated = |taint: &Taint| {
-        let value = taint.value.as_deref().unwrap_or_default();
-        !tolerates(&demand.tolerations, &taint.key, value, &taint.effect)
-    };
-    if node.taints.iter().filter(is_hard).any(is_untolerated) {
-        return Some(Misfit::for_good("node(s) had untolerated taint(s)"));
+
+    /// Another pod comes to a node (`by` is 1) or leaves it (-1).
+    pub fn change(&mut self, pod: &PodFacts, other: &PodFacts, node: &NodeFacts, by: i64, cluster: &Cluster) {
+        self.affinity.change(pod, other, node, by, cluster);
+        self.is_affinity_idle = self.affinity.is_idle(pod);
+        self.spread.change(pod, other, node, by);
+    }
+}
+
+/// `None` when the pod may go on the node as it is; else what the first filter that rejects it says.
+pub fn misfit(pod: &PodFacts, node: &NodeFacts, usage: &Usage, state: &State) -> Option<Misfit> {
+    let demand = &*pod.demand;
+    if node.is_unschedulable && !tolerates(&demand.tolerations, UNSCHEDULABLE_TAINT, "", "NoSchedule") {
+        return Some(Misfit::new(Filter::NodeUnschedulable, "node(s) were unschedulable", false));
+    }
+    if !is_tolerated(demand, node) {
+        return Some(Misfit::new(Filter::TaintToleration, "node(s) had untolerated taint(s)", false));
     }
     if !is_selected(demand, node) {
-        return Some(Misfit::for_good("node(s) didn't match Pod's node affinity/selector"));
+        let reason = "node(s) didn't match Pod's node affinity/selector";
+        return Some(Misfit::new(Filter::NodeAffinity, reason, false));
     }
-    shortage(demand, node, usage)
+    if demand.ports.iter().any(|port| usage.ports.iter().any(|taken| port.conflicts(taken))) {
+        let reason = "node(s) didn't have free ports for the requested pod ports";
+        return Some(Misfit::new(Filter::NodePorts, reason, true));
+    }
+    shortage(demand, node, usage).or_else(|| misplaced(pod, node, state))
+}
+
+/// As [`misfit`], also with the pods that are to come to the node and matter as much or more: room that was made for
+/// them is not taken. Without them too, since they may go elsewhere and then nobody is near.
+pub fn misfit_with_nominated(
+    pod: &PodFacts,
+    node: &Node,
+    usage: &Usage,
+    state: &State,
+    cluster: &Cluster,
+) -> Option<Misfit> {
+    let first = |other: &PodFacts| other.priority() >= pod.priority() && other.uid != pod.uid;
+    let coming: Vec<_> = node.nominated.values().filter(|other| first(other)).collect();
+    if !coming.is_empty() {
+        let (mut usage, mut state) = (usage.clone(), state.clone());
+        for other in coming {
+            usage.add(other);
+            state.change(pod, other, &node.facts, 1, cluster);
+        }
+        if let Some(misfit) = misfit(pod, &node.facts, &usage, &state) {
+            return Some(misfit);
+        }
+    }
+    misfit(pod, &node.facts, usage, state)
+}
+
+/// Whether the pod tolerates all taints that keep pods away.
+pub fn is_tolerated(demand: &Demand, node: &NodeFacts) -> bool {
+    let keeps_away = |taint: &&Taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute");
+    node.taints.iter().filter(keeps_away).all(|taint| tolerates_taint(&demand.tolerations, taint))
 }
 
 /// Whether one of the tolerations tolerates a taint.
-pub fn tolerates(tolerations: &[Toleration], key: &str, value: &str, effect: &str) -> bool {
+pub fn tolerates_taint(tolerations: &[Toleration], taint: &Taint) -> bool {
+    tolerates(tolerations, &taint.key, taint.value.as_deref().unwrap_or_default(), &taint.effect)
+}
+
+fn tolerates(tolerations: &[Toleration], key: &str, value: &str, effect: &str) -> bool {
     tolerations.iter().any(|toleration| {
         let is_empty = |text: &Option<String>| text.as_deref().unwrap_or_default().is_empty();
         let effect_fits = is_empty(&toleration.effect) || toleration.effect.as_deref() == Some(effect);
@@ -178,23 +169,26 @@ pub fn tolerates(tolerations: &[Toleration], key: &str, value: &str, effect: &st
     })
 }
 
-fn is_selected(demand: &Demand, node: &NodeFacts) -> bool {
+/// Whether node selector and required node affinity allow the node.
+pub fn is_selected(demand: &Demand, node: &NodeFacts) -> bool {
     let by_selector = demand.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value));
-    by_selector && demand.affinity.as_ref().is_none_or(|affinity| matches(affinity, node))
+    by_selector && demand.node_affinity.as_ref().is_none_or(|affinity| matches(affinity, node))
 }
 
-/// Terms are alternatives; an empty one matches nothing.
+/// Terms are alternatives.
 fn matches(selector: &NodeSelector, node: &NodeFacts) -> bool {
-    selector.node_selector_terms.iter().any(|term| {
-        let expressions = term.match_expressions.iter().flatten();
-        let fields = term.match_fields.iter().flatten();
-        let is_empty = expressions.clone().next().is_none() && fields.clone().next().is_none();
-        let by_label = |wanted: &NodeSelectorRequirement| meets(wanted, node.labels.get(&wanted.key));
-        let by_field = |wanted: &NodeSelectorRequirement| {
-            wanted.key == "metadata.name" && meets(wanted, Some(&node.name))
-        };
-        !is_empty && expressions.clone().all(by_label) && fields.clone().all(by_field)
-    })
+    selector.node_selector_terms.iter().any(|term| matches_term(term, node))
+}
+
+/// Whether a node is what a term asks for; an empty one asks for nothing that there is.
+pub fn matches_term(term: &NodeSelectorTerm, node: &NodeFacts) -> bool {
+    let expressions = term.match_expressions.iter().flatten();
+    let fields = term.match_fields.iter().flatten();
+    let is_empty = expressions.clone().next().is_none() && fields.clone().next().is_none();
+    let by_label = |wanted: &NodeSelectorRequirement| meets(wanted, node.labels.get(&wanted.key));
+    let by_field =
+        |wanted: &NodeSelectorRequirement| wanted.key == "metadata.name" && meets(wanted, Some(&node.name));
+    !is_empty && expressions.clone().all(by_label) && fields.clone().all(by_field)
 }
 
 fn meets(wanted: &NodeSelectorRequirement, value: Option<&String>) -> bool {
@@ -215,250 +209,60 @@ fn meets(wanted: &NodeSelectorRequirement, value: Option<&String>) -> bool {
     }
 }
 
-fn shortage(demand: &Demand, node: &NodeFacts, usage: &Usage) -> Option<Misfit> {
-    let allocatable = |resource: &str| node.allocatable.get(resource).copied().unwrap_or(0);
-    let mut misfit = Misfit { reasons: Vec::new(), is_resolvable: true };
-    if usage.pods + 1 > allocatable("pods") {
+/// What the node has too little of.
+pub fn shortage(demand: &Demand, node: &NodeFacts, usage: &Usage) -> Option<Misfit> {
+    let (wanted, offered, used) = (&demand.requests, &node.allocatable, &usage.requested);
+    let named = [
+        ("cpu", wanted.cpu, offered.cpu, used.cpu),
+        ("memory", wanted.memory, offered.memory, used.memory),
+        ("ephemeral-storage", wanted.storage, offered.storage, used.storage),
+    ];
+    let others = wanted
+        .others
+        .iter()
+        .map(|(name, amount)| (name.as_str(), *amount, offered.other(name), used.other(name)));
+    let is_short = |(_, wanted, offered, used): &(&str, i64, i64, i64)| {
+        *wanted > 0 && *wanted > offered.saturating_sub(*used)
+    };
+    let has_place = usage.pods < node.pods_max;
+    // Nearly all nodes that are asked have enough: nothing is made for them.
+    let mut short = named.into_iter().chain(others).filter(is_short).peekable();
+    if has_place && short.peek().is_none() {
+        return None;
+    }
+    let mut misfit = Misfit { filter: Filter::NodeResourcesFit, reasons: Vec::new(), is_resolvable: true };
+    if !has_place {
         misfit.reasons.push("Too many pods".into());
     }
-    for (resource, wanted) in &demand.requests {
-        let used = usage.requests.get(resource).copied().unwrap_or(0);
-        if *wanted > allocatable(resource).saturating_sub(used) {
-            misfit.reasons.push(format!("Insufficient {resource}"));
-            misfit.is_resolvable &= *wanted <= allocatable(resource);
-        }
+    for (name, wanted, offered, _) in short {
+        misfit.reasons.push(format!("Insufficient {name}").into());
+        misfit.is_resolvable &= wanted <= offered;
     }
-    (!misfit.reasons.is_empty()).then_some(misfit)
+    Some(misfit)
 }
 
-/// The first node, by name, on which a pod fits; or the message of a pod that fits on none.
-pub fn first_fit<'a>(
-    demand: &Demand,
-    nodes: impl IntoIterator<Item = (&'a NodeFacts, &'a Usage)>,
-) -> Result<&'a str, String> {
-    let mut misfits = Vec::new();
-    for (node, usage) in nodes {
-        match misfit(demand, node, usage) {
-            None => return Ok(&node.name),
-            Some(misfit) => misfits.push(misfit),
-        }
+/// Whether other pods speak against the node.
+fn misplaced(pod: &PodFacts, node: &NodeFacts, state: &State) -> Option<Misfit> {
+    if let Some(skew) = state.spread.check(pod, node) {
+        let (reason, is_resolvable) = match skew {
+            Skew::NoLabel => {
+                ("node(s) didn't match pod topology spread constraints (missing required label)", false)
+            }
+            Skew::TooMany => ("node(s) didn't match pod topology spread constraints", true),
+        };
+        return Some(Misfit::new(Filter::PodTopologySpread, reason, is_resolvable));
     }
-    Err(message(demand, &misfits))
-}
-
-fn message(demand: &Demand, misfits: &[Misfit]) -> String {
-    if misfits.is_empty() {
-        return "no nodes available to schedule pods".into();
+    if state.is_affinity_idle {
+        return None;
     }
-    let reasons = misfits.iter().flat_map(|misfit| misfit.reasons.iter().map(String::as_str));
-    let preemption = if demand.never_preempts {
-        "not eligible due to preemptionPolicy=Never.".to_owned()
-    } else {
-        let help = misfits.iter().map(|misfit| match misfit.is_resolvable {
-            true => "No preemption victims found for incoming pod",
-            false => "Preemption is not helpful for scheduling",
-        });
-        histogram(misfits.len(), help)
+    let (reason, is_resolvable) = match state.affinity.check(pod, node)? {
+        Clash::NotNear => ("node(s) didn't match pod affinity rules", false),
+        Clash::Near => ("node(s) didn't match pod anti-affinity rules", true),
+        Clash::Unwelcome => ("node(s) didn't satisfy existing pods anti-affinity rules", true),
     };
-    format!("{} preemption: {preemption}", histogram(misfits.len(), reasons))
-}
-
-/// `0/N nodes are available: <count> <reason>, …`, sorted as text.
-fn histogram<'a>(nodes: usize, reasons: impl Iterator<Item = &'a str>) -> String {
-    let mut counts = BTreeMap::<&str, usize>::new();
-    reasons.for_each(|reason| *counts.entry(reason).or_default() += 1);
-    let texts: BTreeSet<String> =
-        counts.into_iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-    let texts: Vec<String> = texts.into_iter().collect();
-    format!("0/{nodes} nodes are available: {}.", texts.join(", "))
+    Some(Misfit::new(Filter::InterPodAffinity, reason, is_resolvable))
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn spec(mut value: Value) -> PodSpec {
-        if value.get("containers").is_none() {
-            value["containers"] = json!([{"name": "c"}]);
-        }
-        serde_json::from_value(value).expect("a pod spec")
-    }
-
-    fn node(value: Value) -> NodeFacts {
-        let mut node = json!({
-            "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "2", "memory": "1Gi", "pods": "3"}},
-        });
-        merge(&mut node, value);
-        NodeFacts::of(&serde_json::from_value(node).expect("a node"))
-    }
-
-    fn merge(into: &mut Value, from: Value) {
-        match (into, from) {
-            (Value::Object(into), Value::Object(from)) => {
-                from.into_iter()
-                    .for_each(|(key, value)| merge(into.entry(key).or_insert(Value::Null), value));
-            }
-            (into, from) => *into = from,
-        }
-    }
-
-    fn container(name: &str, cpu: &str) -> Value {
-        json!({"name": name, "resources": {"requests": {"cpu": cpu}}})
-    }
-
-    #[test]
-    fn requests_are_the_most_that_a_pod_holds_at_any_time() {
-        let sidecar = |name: &str, cpu: &str| {
-            let mut sidecar = container(name, cpu);
-            sidecar["restartPolicy"] = json!("Always");
-            sidecar
-        };
-        for (value, want) in [
-            (json!({}), None),
-            (json!({"containers": [container("a", "250m"), container("b", "1")]}), Some(1250)),
-            (
-                json!({"initContainers": [container("i", "2")], "containers": [container("a", "1")]}),
-                Some(2000),
-            ),
-            (
-                json!({"initContainers": [container("i", "1")], "containers": [container("a", "2")]}),
-                Some(2000),
-            ),
-            (json!({"initContainers": [sidecar("s", "1")], "containers": [container("a", "2")]}), Some(3000)),
-            // An init container runs beside the sidecars declared before it, not beside those after it.
-            (
-                json!({"initContainers": [sidecar("s", "1"), container("i", "3")], "containers": [container("a", "1")]}),
-                Some(4000),
-            ),
-            (
-                json!({"initContainers": [container("i", "3"), sidecar("s", "1")], "containers": [container("a", "1")]}),
-                Some(3000),
-            ),
-            (
-                json!({"resources": {"requests": {"cpu": "5"}}, "containers": [container("a", "1")]}),
-                Some(5000),
-            ),
-            (json!({"overhead": {"cpu": "100m"}, "containers": [container("a", "1")]}), Some(1100)),
-        ] {
-            let want: Amounts = want.map(|cpu| (CPU.to_owned(), cpu)).into_iter().collect();
-            assert_eq!(requests(&spec(value.clone())), want, "{value}");
-        }
-    }
-
-    #[test]
-    fn a_node_is_refused_for_the_first_reason_in_upstreams_order() {
-        let taint = json!({"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoExecute"}]}});
-        let soft = json!({"spec": {"taints": [{"key": "k", "effect": "PreferNoSchedule"}]}});
-        let cordoned =
-            json!({"spec": {"unschedulable": true, "taints": [{"key": "k", "effect": "NoSchedule"}]}});
-        let tolerate = |toleration: Value| json!({"tolerations": [toleration]});
-        let affinity = |terms: Value| {
-            let required = json!({"nodeSelectorTerms": terms});
-            json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}})
-        };
-        let labels = json!({"metadata": {"labels": {"disk": "ssd", "size": "8"}}});
-        let expression = |key: &str, operator: &str, values: Value| {
-            affinity(json!([{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]))
-        };
-        let selector = "node(s) didn't match Pod's node affinity/selector";
-        let taints = "node(s) had untolerated taint(s)";
-        for (pod, facts, want) in [
-            (json!({}), json!({}), None),
-            (json!({}), cordoned.clone(), Some("node(s) were unschedulable")),
-            (
-                tolerate(json!({"key": "node.kubernetes.io/unschedulable", "operator": "Exists"})),
-                cordoned.clone(),
-                Some(taints),
-            ),
-            (tolerate(json!({"operator": "Exists"})), cordoned, None),
-            (json!({}), soft, None),
-            (json!({}), taint.clone(), Some(taints)),
-            (tolerate(json!({"key": "k", "value": "v"})), taint.clone(), None),
-            (tolerate(json!({"key": "k", "value": "w"})), taint.clone(), Some(taints)),
-            (tolerate(json!({"key": "k", "operator": "Exists", "effect": "NoExecute"})), taint.clone(), None),
-            (
-                tolerate(json!({"key": "k", "operator": "Exists", "effect": "NoSchedule"})),
-                taint,
-                Some(taints),
-            ),
-            (json!({"nodeSelector": {"disk": "ssd"}}), labels.clone(), None),
-            (json!({"nodeSelector": {"disk": "ssd"}}), json!({}), Some(selector)),
-            (expression("disk", "In", json!(["ssd"])), labels.clone(), None),
-            (expression("disk", "In", json!(["hdd"])), labels.clone(), Some(selector)),
-            (expression("disk", "NotIn", json!(["ssd"])), labels.clone(), Some(selector)),
-            (expression("none", "NotIn", json!(["ssd"])), labels.clone(), None),
-            (expression("disk", "Exists", json!(null)), labels.clone(), None),
-            (expression("disk", "DoesNotExist", json!(null)), labels.clone(), Some(selector)),
-            (expression("size", "Gt", json!(["7"])), labels.clone(), None),
-            (expression("size", "Lt", json!(["8"])), labels, Some(selector)),
-            (affinity(json!([])), json!({}), Some(selector)),
-            (affinity(json!([{}])), json!({}), Some(selector)),
-            (
-                affinity(
-                    json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]),
-                ),
-                json!({}),
-                None,
-            ),
-        ] {
-            let got = misfit(&Demand::of(&spec(pod.clone())), &node(facts.clone()), &Usage::default());
-            assert_eq!(got, want.map(Misfit::for_good), "{pod} on {facts}");
-        }
-    }
-
-    #[test]
-    fn resources_and_the_number_of_pods_are_counted() {
-        let usage = |cpu: i64, pods: i64| Usage { requests: Amounts::from([(CPU.into(), cpu)]), pods };
-        let want_cpu = |cpu: &str| Demand::of(&spec(json!({"containers": [container("c", cpu)]})));
-        let gpu = json!({"containers": [{"name": "c", "resources": {"requests": {"example.com/gpu": "1", "cpu": "9"}}}]});
-        let misfit_of = |reasons: &[&str], is_resolvable| {
-            Some(Misfit { reasons: reasons.iter().map(|reason| (*reason).into()).collect(), is_resolvable })
-        };
-        for (demand, usage, want) in [
-            (want_cpu("500m"), usage(1500, 2), None),
-            (want_cpu("501m"), usage(1500, 2), misfit_of(&["Insufficient cpu"], true)),
-            (want_cpu("3"), usage(0, 0), misfit_of(&["Insufficient cpu"], false)),
-            (Demand::default(), usage(5000, 2), None),
-            (Demand::default(), usage(0, 3), misfit_of(&["Too many pods"], true)),
-            (want_cpu("1"), usage(2000, 3), misfit_of(&["Too many pods", "Insufficient cpu"], true)),
-            (
-                Demand::of(&spec(gpu)),
-                usage(0, 0),
-                misfit_of(&["Insufficient cpu", "Insufficient example.com/gpu"], false),
-            ),
-        ] {
-            assert_eq!(misfit(&demand, &node(json!({})), &usage), want, "{demand:?} {usage:?}");
-        }
-    }
-
-    #[test]
-    fn what_is_added_and_removed_again_leaves_no_trace() {
-        let requests = Amounts::from([(CPU.into(), 500)]);
-        let mut usage = Usage::default();
-        usage.add(&requests);
-        usage.add(&requests);
-        usage.remove(&requests);
-        assert_eq!(usage, Usage { requests, pods: 1 });
-    }
-
-    #[test]
-    fn the_first_node_that_fits_is_taken_and_else_the_message_is_upstreams() {
-        let named = |name: &str, cpu: &str| {
-            node(json!({"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu}}}))
-        };
-        let (a, b, none) = (named("a", "1"), named("b", "4"), Usage::default());
-        let cordoned = node(json!({"metadata": {"name": "c"}, "spec": {"unschedulable": true}}));
-        let full = Usage { requests: Amounts::from([(CPU.into(), 4000)]), pods: 1 };
-        let demand = Demand::of(&spec(json!({"containers": [container("c", "2")]})));
-        assert_eq!(first_fit(&demand, [(&a, &none), (&b, &none)]), Ok("b"));
-        assert_eq!(first_fit(&demand, []), Err("no nodes available to schedule pods".into()));
-        let message = "0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient cpu. preemption: 0/3 nodes are \
-                       available: 1 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling.";
-        assert_eq!(first_fit(&demand, [(&a, &none), (&b, &full), (&cordoned, &none)]), Err(message.into()));
-        let polite = Demand { never_preempts: true, ..demand };
-        let message = "0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never.";
-        assert_eq!(first_fit(&polite, [(&b, &full)]), Err(message.into()));
-    }
-}
+#[path = "fit_tests.rs"]
+mod tests;

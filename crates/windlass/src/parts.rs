@@ -63,7 +63,13 @@ impl Parts {
             ..job::Config::default()
         };
         tasks.spawn(JobController::new(client.clone(), config).run(cancel.clone()));
-        tasks.spawn(Scheduler::new(client.clone()).run(cancel.clone()));
+        let scheduling = windlass_scheduler::Config {
+            adds_conditions: setup.gates.pod_disruption_conditions,
+            // Nobody reads the events of a run.
+            publishes_events: setup.keeps_house,
+            ..windlass_scheduler::Config::default()
+        };
+        tasks.spawn(Scheduler::with_config(client.clone(), scheduling).run(cancel.clone()));
         if setup.keeps_house {
             keep_house(&mut tasks, client, &setup.gates, &cancel);
         }

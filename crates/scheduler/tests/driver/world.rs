@@ -1,0 +1,242 @@
+//! An API server, a scheduler on it, and what tests do with both.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use http::{Method, Request, Response};
+use k8s_openapi::api::core::v1::{Node, Pod, PodCondition};
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tower::{BoxError, Service, service_fn};
+use windlass_scheduler::{Config, Metrics, Scheduler};
+
+/// How long anything may take before a test gives up on it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Says whether a write of the scheduler is to fail.
+type Judge = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+pub struct World {
+    server: windlass_apiserver::Server,
+    pub client: Client,
+    pub pods: Api<Pod>,
+    pub nodes: Api<Node>,
+    /// The writes of the scheduler, but for events: method and path.
+    pub writes: Arc<Mutex<Vec<String>>>,
+    pub metrics: Metrics,
+    cancel: CancellationToken,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
+
+impl World {
+    pub fn new() -> Self {
+        let server = windlass_apiserver::Server::new(windlass_apiserver::Config::default());
+        let client = Client::new(server.router(), "default");
+        let (pods, nodes) = (Api::default_namespaced(client.clone()), Api::all(client.clone()));
+        let (writes, metrics, cancel) = (Arc::default(), Metrics::default(), CancellationToken::new());
+        Self { server, client, pods, nodes, writes, metrics, cancel }
+    }
+
+    pub fn start(&self) {
+        self.start_with(|_| {}, |_| false);
+    }
+
+    /// Starts a scheduler; writes for which `fails` is true are answered with 500.
+    pub fn start_with(
+        &self,
+        set: impl FnOnce(&mut Config),
+        fails: impl Fn(&str) -> bool + Send + Sync + 'static,
+    ) {
+        let mut config = Config { metrics: self.metrics.clone(), ..Config::default() };
+        set(&mut config);
+        let scheduler = Scheduler::with_config(self.tapped(Arc::new(fails)), config);
+        tokio::spawn(scheduler.run(self.cancel.clone()));
+    }
+
+    fn tapped(&self, fails: Judge) -> Client {
+        let (server, writes) = (self.server.router(), Arc::clone(&self.writes));
+        let pass = move |request: Request<kube::client::Body>| -> BoxFuture<'static, Result<_, BoxError>> {
+            let (mut server, writes, fails) = (server.clone(), Arc::clone(&writes), Arc::clone(&fails));
+            Box::pin(async move {
+                let write = format!("{} {}", request.method(), request.uri().path());
+                let is_counted = request.method() != Method::GET && !write.contains("/events");
+                if is_counted {
+                    writes.lock().push(write.clone());
+                    if fails(&write) {
+                        let body = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500,
+                                          "reason": "InternalError", "message": "out of order"});
+                        return Ok(Response::builder()
+                            .status(500)
+                            .body(axum::body::Body::from(body.to_string()))?);
+                    }
+                }
+                Ok(server.call(request).await?)
+            })
+        };
+        Client::new(service_fn(pass), "default")
+    }
+
+    pub async fn node(&self, name: &str, cpu: &str, more: Value) {
+        let mut status = json!({"allocatable": {"cpu": cpu, "memory": "1Gi", "pods": "110"}});
+        if let Some(pods) = more.get("pods") {
+            status["allocatable"]["pods"] = pods.clone();
+        }
+        let mut labels = more.get("labels").cloned().unwrap_or_else(|| json!({}));
+        labels["kubernetes.io/hostname"] = json!(name);
+        let spec = more.get("spec").cloned().unwrap_or_else(|| json!({}));
+        let node = json!({"metadata": {"name": name, "labels": labels}, "spec": spec, "status": status});
+        let node: Node = serde_json::from_value(node).expect("a node");
+        self.nodes.create(&PostParams::default(), &node).await.expect("created");
+        let patch = Patch::Merge(json!({"status": status}));
+        self.nodes.patch_status(name, &PatchParams::default(), &patch).await.expect("patched");
+    }
+
+    pub async fn patch_node(&self, name: &str, patch: Value) {
+        self.nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched");
+    }
+
+    /// Pods get their priority by class.
+    pub async fn classes(&self) {
+        let classes: Api<PriorityClass> = Api::all(self.client.clone());
+        let (rude, polite) = ("PreemptLowerPriority", "Never");
+        for (name, value, policy) in
+            [("low", 1, rude), ("high", 10, rude), ("higher", 20, rude), ("polite", 10, polite)]
+        {
+            let class = json!({"metadata": {"name": name}, "value": value, "preemptionPolicy": policy});
+            let class = serde_json::from_value(class).expect("a class");
+            classes.create(&PostParams::default(), &class).await.expect("created");
+        }
+    }
+
+    pub async fn pod(&self, name: &str, cpu: &str, spec: Value) {
+        self.labelled(name, cpu, json!({}), spec).await;
+    }
+
+    pub async fn labelled(&self, name: &str, cpu: &str, labels: Value, mut spec: Value) {
+        let resources = json!({"requests": {"cpu": cpu}});
+        let mut container =
+            json!({"name": "c", "image": "host", "command": ["true"], "resources": resources});
+        if let Some(port) = spec.as_object_mut().and_then(|spec| spec.remove("port")) {
+            container["ports"] = json!([{"containerPort": port, "hostPort": port}]);
+        }
+        spec["containers"] = json!([container]);
+        let pod = json!({"metadata": {"name": name, "labels": labels}, "spec": spec});
+        let pod: Pod = serde_json::from_value(pod).expect("a pod");
+        self.pods.create(&PostParams::default(), &pod).await.expect("created");
+    }
+
+    pub async fn end(&self, name: &str) {
+        let patch = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
+        self.pods.patch_status(name, &PatchParams::default(), &patch).await.expect("patched");
+    }
+
+    /// As a kubelet does when the last container has stopped.
+    pub async fn remove(&self, name: &str) {
+        self.pods.delete(name, &DeleteParams::default().grace_period(0)).await.expect("deleted");
+    }
+
+    pub async fn budget(&self, name: &str, app: &str, allowed: i32) {
+        let budgets: Api<PodDisruptionBudget> = Api::default_namespaced(self.client.clone());
+        let spec = json!({"selector": {"matchLabels": {"app": app}}, "minAvailable": 1});
+        let budget = json!({"metadata": {"name": name}, "spec": spec});
+        let budget = serde_json::from_value(budget).expect("a budget");
+        budgets.create(&PostParams::default(), &budget).await.expect("created");
+        let status = json!({"disruptionsAllowed": allowed, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1});
+        let patch = Patch::Merge(json!({"status": status}));
+        budgets.patch_status(name, &PatchParams::default(), &patch).await.expect("patched");
+    }
+
+    /// Watches all pods until `count` of them satisfy `is_it`.
+    pub async fn until(&self, what: &str, count: usize, is_it: impl Fn(&Pod) -> bool) {
+        let events = watcher(self.pods.clone(), watcher::Config::default()).default_backoff();
+        let mut events = std::pin::pin!(events);
+        let mut found = std::collections::BTreeSet::new();
+        let watch = async {
+            while let Some(event) = events.next().await {
+                let pod = match event.expect("the watch works") {
+                    watcher::Event::InitApply(pod) | watcher::Event::Apply(pod) => pod,
+                    _ => continue,
+                };
+                if is_it(&pod) {
+                    found.insert(pod.name_any());
+                }
+                if found.len() == count {
+                    return;
+                }
+            }
+        };
+        if tokio::time::timeout(PATIENCE, watch).await.is_err() {
+            panic!("gave up waiting for {what}: {found:?}");
+        }
+    }
+
+    /// Waits until a pod is as wanted, and returns it.
+    pub async fn until_pod(&self, name: &str, what: &str, is_it: impl Fn(&Pod) -> bool) -> Pod {
+        self.until(&format!("{name} {what}"), 1, |pod| pod.name_any() == name && is_it(pod)).await;
+        self.pods.get(name).await.expect("the pod")
+    }
+
+    pub async fn node_of(&self, name: &str) -> String {
+        let pod = self.until_pod(name, "on a node", |pod| node_of(pod).is_some()).await;
+        node_of(&pod).expect("a node").to_owned()
+    }
+
+    pub async fn told(&self, name: &str, want: &str) {
+        self.until_pod(name, want, |pod| refusal(pod).as_deref() == Some(want)).await;
+    }
+
+    /// Waits until an event about a pod is there, and returns it.
+    pub async fn event(&self, pod: &str, reason: &str) -> Event {
+        let events: Api<Event> = Api::default_namespaced(self.client.clone());
+        let mut changes = std::pin::pin!(watcher(events, watcher::Config::default()).default_backoff());
+        let is_it = |event: &Event| {
+            let about = event.regarding.as_ref().and_then(|regarding| regarding.name.as_deref());
+            about == Some(pod) && event.reason.as_deref() == Some(reason)
+        };
+        let found = async {
+            while let Some(change) = changes.next().await {
+                match change.expect("the watch works") {
+                    watcher::Event::InitApply(event) | watcher::Event::Apply(event) if is_it(&event) => {
+                        return event;
+                    }
+                    _ => {}
+                }
+            }
+            panic!("the watch ended");
+        };
+        let found = tokio::time::timeout(PATIENCE, found).await;
+        found.unwrap_or_else(|_| panic!("gave up waiting for an event {reason} about {pod}"))
+    }
+}
+
+pub fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref()
+}
+
+pub fn nominated(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.nominated_node_name.as_deref()
+}
+
+pub fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
+    pod.status.as_ref()?.conditions.as_ref()?.iter().find(|condition| condition.type_ == kind)
+}
+
+pub fn refusal(pod: &Pod) -> Option<String> {
+    let condition = condition(pod, "PodScheduled")?;
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    Some(format!("{} {}: {}", condition.status, text(&condition.reason), text(&condition.message)))
+}
