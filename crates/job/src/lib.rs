@@ -16,14 +16,17 @@
 //! 3. [`decide`](mod@decide): the one function, and the order of its questions.
 //! 4. `eligibility`, `tally`, [`verdict`], `fleet`, `track`: one question each.
 //! 5. [`view`]: how facts and our own writes come together.
+//! 6. [`analysis`]: what a Job's policy would do, asked before it runs.
 //!
 //! No clock, no I/O, no randomness, no iteration over hash maps: equal observations give equal decisions.
 
+pub mod analysis;
 pub mod backoff;
 pub mod decide;
 pub mod decision;
 mod eligibility;
 mod fleet;
+pub mod history;
 pub mod job_facts;
 pub mod observation;
 pub mod orphan;

@@ -121,6 +121,19 @@ enum Requirement {
     Nothing,
 }
 
+/// What about a pod a rule looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sees {
+    /// Exit codes of containers.
+    ExitCodes,
+    /// Conditions of the pod.
+    Conditions,
+    /// The pod's `status.reason` (first draft only).
+    Reason,
+    /// Nothing: the rule never matches, or is passed over.
+    Nothing,
+}
+
 impl FailurePolicy {
     /// The policy as Kubernetes has it. Without per-index back-off a `FailIndex` rule is passed over.
     pub fn new(policy: &PodFailurePolicy, knows_fail_index: bool) -> Self {
@@ -136,6 +149,46 @@ impl FailurePolicy {
         Self(Rules::Draft(policy))
     }
 
+    /// What each rule looks at.
+    pub fn sees(&self) -> Vec<Sees> {
+        match &self.0 {
+            Rules::Final(rules) => rules.iter().map(Rule::sees).collect(),
+            Rules::Draft(policy) => policy.rules.iter().map(sees_in_draft).collect(),
+        }
+    }
+
+    /// What each rule asks for; `None` for a rule that is passed over.
+    pub fn actions(&self) -> Vec<Option<Action>> {
+        match &self.0 {
+            Rules::Final(rules) => rules.iter().map(|rule| rule.action).collect(),
+            Rules::Draft(policy) => {
+                policy.rules.iter().map(|rule| Some(draft_action(rule.action).0)).collect()
+            }
+        }
+    }
+
+    /// The policy with all rules but these passed over. Rules keep their numbers.
+    pub(crate) fn restricted(&self, keeps: impl Fn(usize, Sees) -> bool) -> Self {
+        let seen = self.sees();
+        let is_kept = |at: usize| keeps(at, seen[at]);
+        Self(match &self.0 {
+            Rules::Final(rules) => Rules::Final(
+                rules
+                    .iter()
+                    .enumerate()
+                    .map(|(at, rule)| Rule { action: rule.action.filter(|_| is_kept(at)), ..rule.clone() })
+                    .collect(),
+            ),
+            Rules::Draft(policy) => {
+                let mut policy = policy.clone();
+                for (_, rule) in policy.rules.iter_mut().enumerate().filter(|(at, _)| !is_kept(*at)) {
+                    rule.when = never();
+                }
+                Rules::Draft(policy)
+            }
+        })
+    }
+
     /// The first rule that matches, or `None`: then the failure counts.
     pub fn evaluate(&self, status: &PodStatus) -> Option<RuleMatch> {
         match &self.0 {
@@ -146,6 +199,39 @@ impl FailurePolicy {
             }),
             Rules::Draft(policy) => evaluate_draft(policy, status),
         }
+    }
+}
+
+impl Rule {
+    fn sees(&self) -> Sees {
+        match (self.action, &self.requirement) {
+            (None, _) | (_, Requirement::Nothing) => Sees::Nothing,
+            (Some(_), Requirement::ExitCodes { .. }) => Sees::ExitCodes,
+            (Some(_), Requirement::Conditions(_)) => Sees::Conditions,
+        }
+    }
+}
+
+fn sees_in_draft(rule: &draft::Rule) -> Sees {
+    match rule.when {
+        draft::Condition::ExitCodes { .. } => Sees::ExitCodes,
+        draft::Condition::Reason { .. } => Sees::Reason,
+    }
+}
+
+/// No exit code is one of none.
+fn never() -> draft::Condition {
+    draft::Condition::ExitCodes {
+        container: None,
+        operator: draft::Operator::In,
+        ranges: draft::ExitCodeRanges::default(),
+    }
+}
+
+fn draft_action(action: draft::Action) -> (Action, &'static str) {
+    match action {
+        draft::Action::Terminate => (Action::FailJob, "Terminate"),
+        draft::Action::Ignore => (Action::Ignore, "Ignore"),
     }
 }
 
@@ -212,10 +298,7 @@ fn failed_containers(status: &PodStatus) -> impl Iterator<Item = (&str, i32)> + 
 fn evaluate_draft(policy: &draft::Policy, status: &PodStatus) -> Option<RuleMatch> {
     let reason = status.reason.as_deref().unwrap_or_default();
     let found = policy.evaluate(failed_containers(status), reason)?;
-    let (action, action_name) = match found.action {
-        draft::Action::Terminate => (Action::FailJob, "Terminate"),
-        draft::Action::Ignore => (Action::Ignore, "Ignore"),
-    };
+    let (action, action_name) = draft_action(found.action);
     let evidence = match found.evidence {
         draft::Evidence::Exit { container, code } => Evidence::ExitCode { container, code },
         draft::Evidence::Reason(reason) => Evidence::Reason(reason),
