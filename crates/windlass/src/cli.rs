@@ -5,10 +5,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+mod look;
+
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use windlass_api::Gates;
 
-use crate::{controller, durations, run, server};
+use crate::{controller, durations, explain, lint, run, server, why};
+use look::{CompletionsArgs, ExplainArgs, LintArgs, ManArgs, WhyArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,14 +27,33 @@ Examples:
   # Which indexes have failed?
   windlass run -o json job.yaml | jq -r .status.failedIndexes
 
-  # Keep the output of all pods
-  windlass run --keep out job.yaml
+  # Show what failed pods printed; keep the output of all pods
+  windlass run --logs failed --keep out job.yaml
+
+  # Only check it
+  windlass run --dry-run job.yaml
 
 Exit codes:
   0    all Jobs are Complete
   1    a Job has Failed
   2    the command line or the manifest is wrong; nothing was run
+  3    timed out; pods were ended gracefully
   130  interrupted; pods were ended gracefully";
+
+const ALL_EXAMPLES: &str = "\
+Examples:
+  # Run a Job on this machine, and see why it ends as it does
+  windlass run job.yaml
+
+  # What does its failure policy do, and is it what was meant?
+  windlass explain job.yaml
+  windlass lint job.yaml
+
+  # A server for kubectl; and why a Job there ended as it did
+  windlass server
+  windlass why my-job
+
+Every command has examples of its own: windlass run --help";
 
 const SERVER_EXAMPLES: &str = "\
 Examples:
@@ -68,7 +90,7 @@ Exit codes:
 
 /// Kubernetes Jobs, complete and exact, on this machine.
 #[derive(Debug, Parser)]
-#[command(name = "windlass", version, max_term_width = 100)]
+#[command(name = "windlass", version, max_term_width = 100, after_help = ALL_EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -79,6 +101,15 @@ enum Command {
     /// Run the Jobs of a manifest on this machine, show what happens, and exit when all have finished
     #[command(after_help = EXAMPLES)]
     Run(RunArgs),
+    /// Check manifests: mistakes, surprises of the failure policy, what a stock cluster would ignore
+    #[command(after_help = look::LINT_EXAMPLES)]
+    Lint(LintArgs),
+    /// Show what the failure policy of a Job does: for every failure, for one, or for a sequence of them
+    #[command(after_help = look::EXPLAIN_EXAMPLES)]
+    Explain(ExplainArgs),
+    /// Show why a Job on a server or in a cluster is where it is: every attempt and every verdict
+    #[command(after_help = look::WHY_EXAMPLES)]
+    Why(WhyArgs),
     /// Serve the Kubernetes API for batch work on this machine, and run its Jobs, until stopped
     #[command(after_help = SERVER_EXAMPLES)]
     Server(ServerArgs),
@@ -88,6 +119,12 @@ enum Command {
     /// Make a bearer token for a user of a server on this machine, and print it
     #[command(after_help = TOKEN_EXAMPLES)]
     Token(TokenArgs),
+    /// Print a script that completes commands and flags in a shell
+    #[command(after_help = look::COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
+    /// Write manual pages, one for each command
+    #[command(after_help = look::MAN_EXAMPLES)]
+    Man(ManArgs),
 }
 
 #[derive(Debug, Args)]
@@ -124,6 +161,26 @@ struct RunArgs {
     /// Keep the output of the pods below this directory
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
+
+    /// Show the output of pods when they end, with their names in front
+    #[arg(long, value_name = "WHICH", default_value = "none")]
+    logs: Logs,
+
+    /// How many pods of each Job may run at a time, whatever its manifest says
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    parallelism: Option<u32>,
+
+    /// End all pods and give up after this time
+    #[arg(long, value_name = "DURATION", value_parser = durations::parse)]
+    timeout: Option<Duration>,
+
+    /// How many nodes run the pods; all are this machine
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    nodes: u32,
+
+    /// Check everything that can be checked, and run nothing
+    #[arg(long)]
+    dry_run: bool,
 }
 
 #[derive(Debug, Args)]
@@ -273,6 +330,18 @@ struct TokenArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
     Json,
+    Yaml,
+}
+
+/// Whose output to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Logs {
+    /// Nobody's.
+    None,
+    /// That of pods that have failed.
+    Failed,
+    /// That of all pods.
+    All,
 }
 
 /// How to run containers.
@@ -290,6 +359,17 @@ fn gates_help() -> String {
 pub fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Run(args) => run::main(args.into()),
+        Command::Lint(args) => lint::main(&args.into()),
+        Command::Explain(args) => match explain::Options::try_from(args) {
+            Ok(options) => explain::main(&options),
+            Err(error) => {
+                eprintln!("{error}");
+                ExitCode::from(crate::EXIT_BAD_INPUT)
+            }
+        },
+        Command::Why(args) => why::main(&args.into()),
+        Command::Completions(args) => args.print(&mut Cli::command()),
+        Command::Man(args) => args.write(&Cli::command()),
         Command::Server(args) => server::main(args.into()),
         Command::Controller(args) => controller::main(args.into()),
         Command::Token(TokenArgs { data_dir, user, groups }) => {
@@ -302,13 +382,25 @@ impl From<RunArgs> for run::Options {
     fn from(args: RunArgs) -> Self {
         Self {
             file: args.file,
-            prints_json: matches!(args.output, Some(Output::Json)),
+            output: args.output.map(|output| match output {
+                Output::Json => run::Output::Json,
+                Output::Yaml => run::Output::Yaml,
+            }),
             backoff_base: args.backoff_base,
             backoff_max: args.backoff_max,
             gates: args.feature_gates,
             disrupt: args.disrupt,
             runs_any_image_on_host: matches!(args.runtime, Some(Runtime::Host)),
             keep: args.keep,
+            logs: match args.logs {
+                Logs::None => run::Logs::None,
+                Logs::Failed => run::Logs::Failed,
+                Logs::All => run::Logs::All,
+            },
+            parallelism: args.parallelism,
+            timeout: args.timeout,
+            nodes: args.nodes,
+            is_dry: args.dry_run,
         }
     }
 }
@@ -358,7 +450,6 @@ impl From<ControllerArgs> for controller::Options {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -368,18 +459,23 @@ mod tests {
     #[test]
     fn flags_reach_the_options() {
         let line = "windlass run -o json --backoff-base 100ms --backoff-max 1m30s --disrupt 2 --runtime host --keep d \
-                    --feature-gates JobPodFailurePolicy=false f.yaml";
+                    --logs failed --parallelism 3 --timeout 1h --nodes 2 --dry-run --feature-gates JobPodFailurePolicy=false f.yaml";
         let command = Cli::try_parse_from(line.split_whitespace()).expect("parses").command;
         let Command::Run(args) = command else { panic!("{command:?}") };
         let expected = run::Options {
             file: "f.yaml".into(),
-            prints_json: true,
+            output: Some(run::Output::Json),
             backoff_base: Duration::from_millis(100),
             backoff_max: Duration::from_secs(90),
             gates: Gates { job_pod_failure_policy: false, ..Gates::default() },
             disrupt: 2,
             runs_any_image_on_host: true,
             keep: Some("d".into()),
+            logs: run::Logs::Failed,
+            parallelism: Some(3),
+            timeout: Some(Duration::from_secs(3600)),
+            nodes: 2,
+            is_dry: true,
         };
         assert_eq!(run::Options::from(args), expected);
     }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
+
 /// Why a duration could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -52,6 +54,34 @@ pub fn parse(text: &str) -> Result<Duration, Error> {
     Ok(Duration::from_nanos(total))
 }
 
+/// The same span, for arithmetic with times.
+pub fn signed(duration: Duration) -> SignedDuration {
+    SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
+}
+
+/// Writes a span that is not negative as Go does, without parts that are zero: `1h30m`, `2.5s`, `100ms`.
+pub fn text(span: SignedDuration) -> String {
+    let (seconds, millis) = (span.as_secs(), span.subsec_millis());
+    if seconds == 0 && millis > 0 {
+        return format!("{millis}ms");
+    }
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let mut text = String::new();
+    for (number, unit) in [(hours, "h"), (minutes, "m")] {
+        if number > 0 {
+            text.push_str(&format!("{number}{unit}"));
+        }
+    }
+    match (seconds, millis) {
+        (0, 0) if !text.is_empty() => text,
+        (seconds, 0) => format!("{text}{seconds}s"),
+        (seconds, millis) => {
+            let fraction = format!("{millis:03}");
+            format!("{text}{seconds}.{}s", fraction.trim_end_matches('0'))
+        }
+    }
+}
+
 /// The nanoseconds of the first number with its unit, and what follows.
 fn part<'a>(rest: &'a str, text: &str) -> Result<(u64, &'a str), Error> {
     let malformed = || Error::Malformed(text.to_owned());
@@ -93,6 +123,24 @@ fn fraction_of(digits: &str, scale: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn spans_are_written_without_parts_that_are_zero() {
+        let cases = [
+            (0, "0s"),
+            (100, "100ms"),
+            (1_000, "1s"),
+            (2_500, "2.5s"),
+            (60_000, "1m"),
+            (90_000, "1m30s"),
+            (3_600_000, "1h"),
+            (5_400_050, "1h30m0.05s"),
+        ];
+        for (millis, want) in cases {
+            assert_eq!(text(SignedDuration::from_millis(millis)), want);
+        }
+        assert_eq!(signed(Duration::MAX), SignedDuration::MAX);
+    }
 
     #[test]
     fn durations_read_as_go_reads_them() {

@@ -1,12 +1,16 @@
 //! The `windlass` command: runs Kubernetes Jobs on this machine.
 
 mod cli;
+mod columns;
 mod controller;
 mod durations;
+mod explain;
+mod lint;
 mod manifest;
 mod parts;
 mod run;
 mod server;
+mod why;
 
 use std::process::ExitCode;
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 pub use decode::Kind;
 pub use problem::{Problem, Rejected};
-use tree::{Node, Position};
+pub use tree::{Node, Position};
 
 /// The namespace of objects that name none.
 const DEFAULT_NAMESPACE: &str = "default";
@@ -29,9 +29,9 @@ pub struct Object {
     /// As it stands in the file, with its namespace filled in.
     pub json: Value,
     /// Where its fields stand.
-    node: Node,
+    pub node: Node,
     /// In which document, from 1.
-    document: usize,
+    pub document: usize,
 }
 
 impl Object {
@@ -53,6 +53,7 @@ impl Object {
             position: self.node.locate(path),
             document: Some(self.document),
             object: Some(self.label()),
+            path: path.to_owned(),
             text: text.into(),
         }
     }
@@ -70,17 +71,32 @@ pub fn label(kind: &str, namespace: &str, name: &str) -> String {
 
 /// Reads all objects of a manifest. `file` is the name to put in messages.
 pub fn read(file: &str, text: &str) -> Result<Vec<Object>, Rejected> {
-    let documents = if text.trim_start().starts_with('{') { from_json(text) } else { from_yaml(text) };
-    let documents = documents.map_err(|(position, text)| Rejected {
-        file: file.to_owned(),
-        problems: vec![Problem { position, document: None, object: None, text }],
-        hint: HINT_SYNTAX.to_owned(),
-    })?;
-    let mut reading = Reading::default();
-    for (at, node) in documents.into_iter().enumerate() {
-        reading.document(at + 1, node);
+    let reading = read_what_can_be(text);
+    if let Some(hint) = reading.hint {
+        return Err(Rejected { file: file.to_owned(), problems: reading.problems, hint });
     }
-    reading.finish(file)
+    if !reading.objects.iter().any(|object| object.kind == Kind::Job) {
+        return Err(Rejected::whole(file, "there is no Job in it", HINT_EMPTY));
+    }
+    Ok(reading.objects)
+}
+
+/// Reads the objects of a manifest that can be read, and tells what is wrong with the others.
+pub fn read_what_can_be(text: &str) -> Reading {
+    let mut reading = Reading::default();
+    let documents = if text.trim_start().starts_with('{') { from_json(text) } else { from_yaml(text) };
+    match documents {
+        Ok(documents) => {
+            for (at, node) in documents.into_iter().enumerate() {
+                reading.document(at + 1, node);
+            }
+        }
+        Err((position, text)) => {
+            let problem = Problem { position, document: None, object: None, path: String::new(), text };
+            reading.reject(problem, HINT_SYNTAX);
+        }
+    }
+    reading
 }
 
 type SyntaxError = (Option<Position>, String);
@@ -113,11 +129,17 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// What a manifest holds, and what is wrong with it.
 #[derive(Default)]
-struct Reading {
-    objects: Vec<Object>,
-    problems: Vec<Problem>,
-    hint: Option<String>,
+pub struct Reading {
+    /// Objects that can be read.
+    pub objects: Vec<Object>,
+    /// Why others can't.
+    pub problems: Vec<Problem>,
+    /// Objects of kinds that can't be run here, among the problems.
+    pub foreign: usize,
+    /// What to do about the first problem.
+    pub hint: Option<String>,
 }
 
 impl Reading {
@@ -135,14 +157,19 @@ impl Reading {
     fn object(&mut self, document: usize, node: Node, json: Value) {
         if !json.is_object() {
             let text = "a document must be a map of fields".to_owned();
-            let problem = Problem { position: node.position(), document: Some(document), object: None, text };
+            let position = node.position();
+            let problem =
+                Problem { position, document: Some(document), object: None, path: String::new(), text };
             return self.reject(problem, HINT_SYNTAX);
         }
         let kind = match Kind::of(&json) {
             Ok(kind) => kind,
             Err(error) => {
                 let position = node.locate(error.field);
-                let problem = Problem { position, document: Some(document), object: None, text: error.text };
+                let path = error.field.to_owned();
+                self.foreign += usize::from(error.is_foreign);
+                let problem =
+                    Problem { position, document: Some(document), object: None, path, text: error.text };
                 return self.reject(problem, &error.hint);
             }
         };
@@ -160,16 +187,6 @@ impl Reading {
     fn reject(&mut self, problem: Problem, hint: &str) {
         self.problems.push(problem);
         self.hint.get_or_insert_with(|| hint.to_owned());
-    }
-
-    fn finish(self, file: &str) -> Result<Vec<Object>, Rejected> {
-        if let Some(hint) = self.hint {
-            return Err(Rejected { file: file.to_owned(), problems: self.problems, hint });
-        }
-        if !self.objects.iter().any(|object| object.kind == Kind::Job) {
-            return Err(Rejected::whole(file, "there is no Job in it", HINT_EMPTY));
-        }
-        Ok(self.objects)
     }
 }
 

@@ -86,12 +86,14 @@ pub struct KindError {
     pub text: String,
     /// What to do.
     pub hint: String,
+    /// It is a whole object, of a kind that is not for us.
+    pub is_foreign: bool,
 }
 
 impl KindError {
     fn missing(field: &'static str) -> Self {
         let hint = "every document begins with apiVersion and kind; a Job's are batch/v1 and Job".to_owned();
-        Self { field, text: format!("{field} is not set"), hint }
+        Self { field, text: format!("{field} is not set"), hint, is_foreign: false }
     }
 
     fn version(kind: Kind, version: &str) -> Self {
@@ -99,6 +101,7 @@ impl KindError {
             field: "apiVersion",
             text: format!("no matches for kind {:?} in version {version:?}", kind.name()),
             hint: format!("a {} has apiVersion: {}", kind.name(), kind.api_version()),
+            is_foreign: false,
         }
     }
 
@@ -109,7 +112,8 @@ impl KindError {
             "Pod" => format!("{known}; to run a Pod, make it the spec.template of a Job"),
             _ => format!("{known}; take other objects out of the file"),
         };
-        Self { field: "kind", text: format!("kind {kind:?} of {version:?} can't be run here"), hint }
+        let text = format!("kind {kind:?} of {version:?} can't be run here");
+        Self { field: "kind", text, hint, is_foreign: true }
     }
 }
 

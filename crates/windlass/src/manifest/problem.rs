@@ -13,6 +13,8 @@ pub struct Problem {
     pub document: Option<usize>,
     /// In which object, as `job/x`.
     pub object: Option<String>,
+    /// The field, if there is one.
+    pub path: String,
     /// What is wrong.
     pub text: String,
 }
@@ -31,7 +33,8 @@ pub struct Rejected {
 impl Rejected {
     /// A file in which nothing can be pointed at.
     pub fn whole(file: &str, text: impl Into<String>, hint: &str) -> Self {
-        let problem = Problem { position: None, document: None, object: None, text: text.into() };
+        let problem =
+            Problem { position: None, document: None, object: None, path: String::new(), text: text.into() };
         Self { file: file.to_owned(), problems: vec![problem], hint: hint.to_owned() }
     }
 }

@@ -33,6 +33,8 @@ impl fmt::Display for Position {
 #[derive(Clone, Debug)]
 pub struct Node {
     position: Option<Position>,
+    /// How many characters a scalar takes in the file.
+    len: usize,
     tree: Tree,
 }
 
@@ -62,7 +64,7 @@ impl Node {
             }
             scalar => Tree::Scalar(scalar),
         };
-        Self { position: None, tree }
+        Self { position: None, len: 0, tree }
     }
 
     /// The value alone.
@@ -90,6 +92,28 @@ impl Node {
             Tree::List(items) => Some(items),
             Tree::Scalar(_) | Tree::Map(_) => None,
         }
+    }
+
+    /// The items of this list.
+    pub fn list(&self) -> Option<&[Self]> {
+        match &self.tree {
+            Tree::List(items) => Some(items),
+            Tree::Scalar(_) | Tree::Map(_) => None,
+        }
+    }
+
+    /// How many characters this scalar takes in the file.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The value with a path such as `spec.template.spec.containers[0].name`.
+    pub fn at(&self, path: &str) -> Option<&Self> {
+        steps(path).into_iter().try_fold(self, |node, step| match &node.tree {
+            Tree::List(items) => items.get(step.parse::<usize>().ok()?),
+            Tree::Map(_) => node.field(step).map(|(_, value)| value),
+            Tree::Scalar(_) => None,
+        })
     }
 
     fn field(&self, name: &str) -> Option<(&Key, &Self)> {
@@ -143,7 +167,8 @@ fn steps(path: &str) -> Vec<&str> {
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Spanned { value: tree, referenced, .. } = Spanned::<Tree>::deserialize(deserializer)?;
-        Ok(Self { position: Position::of(referenced), tree })
+        let len = usize::try_from(referenced.span().len()).unwrap_or(0);
+        Ok(Self { position: Position::of(referenced), len, tree })
     }
 }
 

@@ -3,16 +3,18 @@
 //! ```text
 //!   start:    manifest ─► preflight ─► engine.create ─► engine.start ─┐
 //!                                                                     │ decisions, Jobs, evictions (Heard)
-//!   session:  exit code ◄─ -o json ◄─ engine.stop ◄─ Session::follow ◄┘
+//!   session:  exit code ◄── print ◄── engine.stop ◄─ Session::follow ◄┘
 //! ```
 //!
 //! All objects are created before anybody acts on them: a manifest with a mistake runs nothing.
 
 mod blocked;
 mod disrupt;
-mod engine;
+pub mod engine;
 mod failures;
+mod logs;
 mod preflight;
+mod print;
 mod progress;
 mod report;
 mod screen;
@@ -35,13 +37,36 @@ use start::Error;
 /// Somebody interrupted; what a shell reports of a program that dies of SIGINT.
 const EXIT_INTERRUPTED: u8 = 130;
 
+/// It took longer than it may.
+const EXIT_TIMED_OUT: u8 = 3;
+
+/// How to print the final Jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// As kubectl does.
+    Json,
+    /// As manifests are written.
+    Yaml,
+}
+
+/// Whose output to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Logs {
+    /// Nobody's.
+    None,
+    /// That of pods that have failed.
+    Failed,
+    /// That of all pods.
+    All,
+}
+
 /// What the command line asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The manifest; `-` is standard input.
     pub file: PathBuf,
     /// Print the final Jobs.
-    pub prints_json: bool,
+    pub output: Option<Output>,
     /// Delay before a failed pod is replaced.
     pub backoff_base: Duration,
     /// The longest such delay.
@@ -54,6 +79,16 @@ pub struct Options {
     pub runs_any_image_on_host: bool,
     /// Where to keep logs.
     pub keep: Option<PathBuf>,
+    /// Whose output to show.
+    pub logs: Logs,
+    /// How many pods of each Job may run at a time.
+    pub parallelism: Option<u32>,
+    /// Give up after this time.
+    pub timeout: Option<Duration>,
+    /// How many nodes there are.
+    pub nodes: u32,
+    /// Run nothing.
+    pub is_dry: bool,
 }
 
 /// A Job, as a user names it.
@@ -83,7 +118,9 @@ async fn run(options: &Options) -> ExitCode {
     let screen = Screen::new();
     log_to(&screen);
     match start::start(options, &screen).await {
-        Ok(session) => ExitCode::from(session.run().await),
+        Ok(Some(session)) => ExitCode::from(session.run().await),
+        // Nothing was to be run.
+        Ok(None) => ExitCode::SUCCESS,
         Err(error @ (Error::Rejected(_) | Error::Backoff { .. } | Error::Directory { .. })) => {
             screen.line(Tone::Plain, &error.to_string());
             ExitCode::from(EXIT_BAD_INPUT)

@@ -1,7 +1,7 @@
 //! What is shown while Jobs run: a bar for each on a terminal, and a line for each change worth one.
 
 use std::collections::{BTreeMap, HashSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use jiff::{SignedDuration, Timestamp};
@@ -15,9 +15,13 @@ use windlass_job::{JobFacts, PodFacts};
 
 use super::report::{self, Counts, End};
 use super::screen::{Screen, Tone};
+use crate::durations;
 
 /// Shorter delays are over before a line about them is read.
 const DELAY_WORTH_A_LINE: SignedDuration = SignedDuration::from_secs(1);
+
+/// Before that nobody knows how long a Job takes.
+const ETA_AFTER: Duration = Duration::from_secs(1);
 
 /// Whether a note can change what is shown; the others need not be passed on.
 pub fn is_of_interest(note: &Note) -> bool {
@@ -33,6 +37,16 @@ pub fn is_of_interest(note: &Note) -> bool {
         | Note::Creating { .. }
         | Note::Concluded { .. } => false,
     }
+}
+
+/// How much a Job asks for.
+pub fn size(facts: &JobFacts) -> String {
+    let what = match facts.completions {
+        None => "until one pod succeeds".to_owned(),
+        Some(1) => "1 completion".to_owned(),
+        Some(total) => format!("{total} completions"),
+    };
+    format!("{what}, {} at a time", facts.parallelism)
 }
 
 /// One Job, from its creation to its end.
@@ -61,7 +75,7 @@ impl Progress {
     /// Begins to show a Job.
     pub fn new(label: String, facts: JobFacts, screen: &Screen) -> Self {
         let total = facts.completions.map(u64::from);
-        let parallelism = facts.parallelism;
+        let size = size(&facts);
         let bar = screen.bar(&label, total);
         let progress = Self {
             label,
@@ -80,12 +94,7 @@ impl Progress {
             cause: None,
             end: None,
         };
-        let what = match total {
-            None => "until one pod succeeds".to_owned(),
-            Some(1) => "1 completion".to_owned(),
-            Some(total) => format!("{total} completions"),
-        };
-        progress.say(Tone::Plain, &format!("started: {what}, {parallelism} at a time"));
+        progress.say(Tone::Plain, &format!("started: {size}"));
         progress
     }
 
@@ -234,22 +243,46 @@ impl Progress {
     pub fn draw(&self) {
         let Some(bar) = self.bar.as_ref().filter(|_| self.end.is_none()) else { return };
         bar.set_position(self.counts.succeeded);
-        bar.set_message(self.details(Timestamp::now()));
+        bar.set_message(details(
+            &self.counts,
+            self.total,
+            self.since.elapsed(),
+            self.retry_in(Timestamp::now()),
+        ));
         bar.tick();
     }
 
-    fn details(&self, now: Timestamp) -> String {
-        let Counts { active, failed, ignored, terminating, .. } = self.counts;
-        let mut parts = vec![format!("{active} active")];
-        let counts = [(terminating, "terminating"), (failed, "failed"), (ignored, "ignored")];
-        parts.extend(
-            counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")),
-        );
-        if let Some(retry_at) = self.retry_at.filter(|retry_at| *retry_at > now) {
-            parts.push(format!("retry in {}", seconds(retry_at.duration_since(now))));
-        }
-        parts.join(", ")
+    fn retry_in(&self, now: Timestamp) -> Option<SignedDuration> {
+        self.retry_at.filter(|retry_at| *retry_at > now).map(|retry_at| retry_at.duration_since(now))
     }
+}
+
+/// What stands behind the bar of a Job.
+fn details(
+    counts: &Counts,
+    total: Option<u64>,
+    elapsed: Duration,
+    retry_in: Option<SignedDuration>,
+) -> String {
+    let Counts { succeeded, active, failed, ignored, terminating, .. } = counts;
+    let mut parts = vec![format!("{active} active")];
+    let counts = [(*terminating, "terminating"), (*failed, "failed"), (*ignored, "ignored")];
+    parts
+        .extend(counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
+    parts.extend(retry_in.map(|span| format!("retry in {}", seconds(span))));
+    parts.extend(
+        total.and_then(|total| eta(*succeeded, total, elapsed)).map(|eta| format!("about {eta} left")),
+    );
+    parts.join(", ")
+}
+
+/// How long the rest takes if it takes as long as what is done. Nothing is said before it means something.
+fn eta(succeeded: u64, total: u64, elapsed: Duration) -> Option<String> {
+    if succeeded == 0 || succeeded >= total || elapsed < ETA_AFTER {
+        return None;
+    }
+    let left = elapsed.as_secs_f64() / succeeded as f64 * (total - succeeded) as f64;
+    Some(durations::text(SignedDuration::from_secs(left.ceil() as i64)))
 }
 
 /// The note as it is, with what is known about a failure that no rule explains.
@@ -259,4 +292,38 @@ fn with_failure(note: &Note, failure: Option<&str>) -> String {
 
 fn seconds(span: SignedDuration) -> String {
     format!("{:.0}s", span.as_secs_f64().ceil())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_ten_thousand_indexes_fits_a_terminal_and_says_how_long_it_takes() {
+        let counts = Counts {
+            succeeded: 2_500,
+            failed: 120,
+            ignored: 35,
+            active: 1_000,
+            terminating: 3,
+            completed_indexes: (0..5_000).map(|at| (2 * at).to_string()).collect::<Vec<_>>().join(","),
+            ..Counts::default()
+        };
+        let retry = Some(SignedDuration::from_millis(39_200));
+        let line = details(&counts, Some(10_000), Duration::from_secs(50), retry);
+        assert_eq!(
+            line,
+            "1000 active, 3 terminating, 120 failed, 35 ignored, retry in 40s, about 2m30s left"
+        );
+    }
+
+    #[test]
+    fn nothing_is_said_that_is_not_known() {
+        let counts = Counts { succeeded: 1, active: 2, ..Counts::default() };
+        let line = |total, elapsed| details(&counts, total, Duration::from_millis(elapsed), None);
+        assert_eq!(line(Some(3), 500), "2 active", "too soon");
+        assert_eq!(line(None, 5_000), "2 active", "a work queue");
+        assert_eq!(line(Some(1), 5_000), "2 active", "nothing left");
+        assert_eq!(line(Some(3), 2_000), "2 active, about 4s left");
+    }
 }

@@ -1,6 +1,6 @@
 //! Jobs that run: shows what happens, ends pods when somebody interrupts, and finds the exit code.
 
-use std::io::{self, Write};
+use std::io;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -8,20 +8,21 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
-use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use windlass_controllers::job::{JobKey, Observer};
 use windlass_job::Decision;
 use windlass_job::trace::{Note, PodOutcome};
 
 use super::engine::Engine;
 use super::failures::Failures;
+use super::logs::Printer;
 use super::progress::{self, Progress};
+use super::report::End;
 use super::screen::{Screen, Tone};
-use super::{EXIT_INTERRUPTED, Heard, JobName, Options, blocked, name_of, owner};
+use super::{EXIT_INTERRUPTED, EXIT_TIMED_OUT, Heard, JobName, Options, blocked, name_of, owner, print};
 use crate::EXIT_FAILED;
-use crate::manifest::Kind;
 
 /// How often a countdown is drawn, where there are bars.
 const DRAW_EVERY: Duration = Duration::from_millis(500);
@@ -47,6 +48,21 @@ pub struct Session<'a> {
     pub temporary: Option<tempfile::TempDir>,
     /// Who interrupts.
     pub signals: Signals,
+    /// Shows what pods print.
+    pub logs: Printer,
+    /// When to give up.
+    pub deadline: Option<Instant>,
+}
+
+/// Why nothing more is to be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    /// All Jobs have finished.
+    TheEnd,
+    /// Somebody interrupted.
+    Interrupt,
+    /// The time is up.
+    Timeout,
 }
 
 /// SIGINT and SIGTERM.
@@ -72,31 +88,48 @@ impl Signals {
 impl Session<'_> {
     /// Until all Jobs have finished, or somebody interrupts. Returns the exit code.
     pub async fn run(mut self) -> u8 {
-        let is_interrupted = !self.follow().await;
-        if is_interrupted {
-            self.end_pods().await;
-        } else {
-            self.engine.stop(Duration::ZERO).await;
+        let seen = self.follow().await;
+        match seen {
+            Seen::TheEnd => self.engine.stop(Duration::ZERO).await,
+            Seen::Interrupt => self.end_pods("interrupted").await,
+            Seen::Timeout => self.end_pods("timed out").await,
         }
         self.screen.clear();
         drop(self.temporary.take());
         if let Some(keep) = &self.options.keep {
             self.screen.line(Tone::Plain, &format!("logs are in {}", keep.join("logs").display()));
         }
-        if self.options.prints_json {
-            self.print_json().await;
-        }
+        self.sum_up();
+        let names: Vec<JobName> = self.jobs.iter().map(|(name, _)| name.clone()).collect();
+        print::jobs(&self.engine, &names, self.options.output).await;
         let has_failed =
             |(_, progress): &(JobName, Progress)| progress.end().is_some_and(|end| !end.is_complete);
-        match is_interrupted {
-            true => EXIT_INTERRUPTED,
-            false if self.jobs.iter().any(has_failed) => EXIT_FAILED,
-            false => 0,
+        match seen {
+            Seen::Interrupt => EXIT_INTERRUPTED,
+            Seen::Timeout => EXIT_TIMED_OUT,
+            Seen::TheEnd if self.jobs.iter().any(has_failed) => EXIT_FAILED,
+            Seen::TheEnd => 0,
         }
     }
 
-    /// Shows what happens. Returns false when interrupted.
-    async fn follow(&mut self) -> bool {
+    /// One line about all Jobs, where there are several.
+    fn sum_up(&self) {
+        if self.jobs.len() < 2 {
+            return;
+        }
+        let count = |is: fn(Option<&End>) -> bool| self.jobs.iter().filter(|(_, it)| is(it.end())).count();
+        let complete = count(|end| end.is_some_and(|end| end.is_complete));
+        let failed = count(|end| end.is_some_and(|end| !end.is_complete));
+        let mut text = format!("{} Jobs: {complete} Complete, {failed} Failed", self.jobs.len());
+        let unfinished = self.jobs.len() - complete - failed;
+        if unfinished > 0 {
+            text.push_str(&format!(", {unfinished} not finished"));
+        }
+        self.screen.line(if complete == self.jobs.len() { Tone::Good } else { Tone::Bad }, &text);
+    }
+
+    /// Shows what happens.
+    async fn follow(&mut self) -> Seen {
         let jobs = Api::<Job>::all(self.engine.client().clone());
         let mut changes = std::pin::pin!(watcher(jobs, watcher::Config::default()).default_backoff());
         let mut draw = tokio::time::interval(DRAW_EVERY);
@@ -106,8 +139,10 @@ impl Session<'_> {
             tokio::select! {
                 // What was decided is told before what came of it.
                 biased;
-                () = self.signals.next() => return false,
+                () = self.signals.next() => return Seen::Interrupt,
+                () = sleep_until(self.deadline) => return Seen::Timeout,
                 pod = self.failures.next() => self.see_failed(&pod),
+                pod = self.logs.next_success() => self.show_logs(&pod),
                 Some(heard) = self.heard.recv() => self.hear(heard).await,
                 Some(change) = changes.next() => self.see(change),
                 _ = look.tick() => self.look().await,
@@ -116,7 +151,11 @@ impl Session<'_> {
                 }
             }
         }
-        true
+        // Pods that ended with the last of the Jobs.
+        for pod in self.logs.rest().await {
+            self.show_logs(&pod);
+        }
+        Seen::TheEnd
     }
 
     fn progress(&mut self, job: &JobName) -> Option<&mut Progress> {
@@ -150,6 +189,13 @@ impl Session<'_> {
         {
             progress.see_failed(pod);
         }
+        self.show_logs(pod);
+    }
+
+    fn show_logs(&mut self, pod: &Pod) {
+        for line in self.logs.lines(pod) {
+            self.screen.line(Tone::Plain, &line);
+        }
     }
 
     fn see(&mut self, change: Result<watcher::Event<Job>, watcher::Error>) {
@@ -173,47 +219,24 @@ impl Session<'_> {
     }
 
     /// Gracefully, unless somebody interrupts again.
-    async fn end_pods(&mut self) {
-        self.screen
-            .line(Tone::Warning, "interrupted: pods are being ended; interrupt again to end them at once");
+    async fn end_pods(&mut self, why: &str) {
+        let again = if why == "interrupted" { "interrupt again" } else { "interrupt" };
+        self.screen.line(Tone::Warning, &format!("{why}: pods are being ended; {again} to end them at once"));
         tokio::select! {
             () = self.engine.stop(self.grace_max) => {}
             () = self.signals.next() => {}
         }
         for (_, progress) in self.jobs.iter().filter(|(_, progress)| progress.end().is_none()) {
-            progress.say(Tone::Warning, "interrupted before it finished");
+            progress.say(Tone::Warning, &format!("{why} before it finished"));
         }
-    }
-
-    async fn print_json(&self) {
-        let mut jobs = Vec::new();
-        for (JobName { namespace, name }, _) in &self.jobs {
-            let request =
-                http::Request::get(format!("{}/{name}", Kind::Job.collection(namespace))).body(Vec::new());
-            match self.engine.client().request::<Value>(request.expect("a valid path")).await {
-                Ok(job) => jobs.push(job),
-                Err(error) => tracing::error!(%error, "read job/{name}"),
-            }
-        }
-        let document = match jobs.len() {
-            1 => jobs.remove(0),
-            _ => {
-                json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": jobs})
-            }
-        };
-        // A closed pipe is the reader's decision.
-        let _ = io::stdout().lock().write_all(pretty(&document).as_bytes());
     }
 }
 
-/// As kubectl prints it.
-fn pretty(document: &Value) -> String {
-    let mut bytes = Vec::new();
-    let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
-    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, formatter);
-    serde::Serialize::serialize(document, &mut serializer).expect("a JSON value can be written to memory");
-    bytes.push(b'\n');
-    String::from_utf8(bytes).expect("JSON is UTF-8")
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Passes decisions on to the one who shows them.

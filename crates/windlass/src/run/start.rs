@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
 use serde::Deserialize;
 use tokio::sync::mpsc;
@@ -16,14 +15,16 @@ use windlass_node::Capacity;
 
 use super::engine::Engine;
 use super::failures::Failures;
+use super::logs::Printer;
 use super::progress::Progress;
 use super::screen::{Screen, Tone};
 use super::session::{Listener, Session, Signals};
-use super::{JobName, Options, disrupt, name_of, preflight};
+use super::{JobName, Options, disrupt, name_of, preflight, print, progress};
+use crate::durations;
 use crate::manifest::{self, Kind, Object, Rejected};
 use crate::parts::{Node, Setup};
 
-/// The name of the only node.
+/// The name of a node that is the only one.
 const NODE: &str = "this-machine";
 /// More pods than a machine has processes: `parallelism` is to be the limit, not the node.
 const PODS_MAX: u32 = 1_000_000;
@@ -52,22 +53,38 @@ pub enum Error {
     Start(String),
 }
 
-/// Everything up to the start of the first pod.
-pub async fn start<'a>(options: &'a Options, screen: &Screen) -> Result<Session<'a>, Error> {
+/// Everything up to the start of the first pod; `None` when nothing is to be run.
+pub async fn start<'a>(options: &'a Options, screen: &Screen) -> Result<Option<Session<'a>>, Error> {
     let (base, max) = (options.backoff_base, options.backoff_max);
     if max < base {
         return Err(Error::Backoff { base, max });
     }
     let (file, text) = read(&options.file)?;
-    let objects = manifest::read(&file, &text)?;
+    let mut objects = manifest::read(&file, &text)?;
+    if let Some(parallelism) = options.parallelism {
+        for job in objects.iter_mut().filter(|object| object.kind == Kind::Job) {
+            job.json["spec"]["parallelism"] = parallelism.into();
+        }
+    }
     preflight::check(&file, &objects, options.runs_any_image_on_host)?;
     let mut engine = Engine::new(options.gates);
     let jobs = create(&engine, screen, &file, &objects, options.gates).await?;
+    if options.is_dry {
+        for (name, facts) in &jobs {
+            let label = manifest::label(Kind::Job.name(), &name.namespace, &name.name);
+            screen.line(Tone::Plain, &format!("{label}: fine: {}; not run", progress::size(facts)));
+        }
+        let names: Vec<JobName> = jobs.into_iter().map(|(name, _)| name).collect();
+        print::jobs(&engine, &names, options.output).await;
+        return Ok(None);
+    }
 
     let signals = Signals::catch().map_err(|error| Error::Start(with_sources(&error)))?;
     let (data_dir, temporary) = directory(options.keep.as_deref())?;
+    let logs =
+        Printer::new(options.logs, engine.client().clone(), node_directories(options.nodes, &data_dir));
     let (hear, heard) = mpsc::unbounded_channel();
-    let backoff = Backoff { base: signed(base), max: signed(max) };
+    let backoff = Backoff { base: durations::signed(base), max: durations::signed(max) };
     let jobs = jobs
         .into_iter()
         .map(|(name, facts)| {
@@ -79,11 +96,7 @@ pub async fn start<'a>(options: &'a Options, screen: &Screen) -> Result<Session<
         gates: options.gates,
         settings: Settings { backoff, ..Settings::default() },
         observer: Some(Arc::new(Listener(hear.clone()))),
-        nodes: vec![Node {
-            name: NODE.to_owned(),
-            directory: data_dir,
-            capacity: Capacity { pods: PODS_MAX, ..Capacity::of_this_machine() },
-        }],
+        nodes: nodes(options.nodes, &data_dir),
         runs_any_image_on_host: options.runs_any_image_on_host,
         // The Job is shown when it ended, also one whose own time is up.
         keeps_house: false,
@@ -96,7 +109,40 @@ pub async fn start<'a>(options: &'a Options, screen: &Screen) -> Result<Session<
     }
     let grace_max = objects.iter().map(grace).max().unwrap_or_default();
     let screen = screen.clone();
-    Ok(Session { options, screen, engine, jobs, heard, failures, grace_max, temporary, signals })
+    let deadline = options.timeout.map(|timeout| tokio::time::Instant::now() + timeout);
+    let session = Session {
+        options,
+        screen,
+        engine,
+        jobs,
+        heard,
+        failures,
+        grace_max,
+        temporary,
+        signals,
+        logs,
+        deadline,
+    };
+    Ok(Some(session))
+}
+
+/// Shares of this machine; one that is alone keeps its files right in the directory.
+fn nodes(count: u32, data_dir: &Path) -> Vec<Node> {
+    let directories = node_directories(count, data_dir).into_iter().zip(1_u32..);
+    directories
+        .map(|(directory, number)| Node {
+            name: if count == 1 { NODE.to_owned() } else { format!("node-{number}") },
+            directory,
+            capacity: Capacity { pods: PODS_MAX, ..Capacity::of_this_machine() },
+        })
+        .collect()
+}
+
+fn node_directories(count: u32, data_dir: &Path) -> Vec<PathBuf> {
+    if count == 1 {
+        return vec![data_dir.to_owned()];
+    }
+    (1..=count).map(|number| data_dir.join(format!("node-{number}"))).collect()
 }
 
 /// Creates all objects. Every one that the API server refuses is told of.
@@ -181,10 +227,6 @@ fn directory(keep: Option<&Path>) -> Result<(PathBuf, Option<tempfile::TempDir>)
     let absolute =
         std::path::absolute(keep).map_err(|source| Error::Directory { path: keep.to_owned(), source })?;
     Ok((absolute, None))
-}
-
-fn signed(duration: Duration) -> SignedDuration {
-    SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
 }
 
 fn with_sources(error: &dyn std::error::Error) -> String {

@@ -151,15 +151,21 @@ fn issue(options: &TokenOptions) -> Result<String, Error> {
         .map_err(|error| Error::Start(format!("add a token to {}: {error}", path.display())))
 }
 
+/// Where a server keeps its files when nobody says where.
+fn default_data_dir() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let share = variable("XDG_DATA_HOME").or_else(|| Some(variable("HOME")?.join(".local/share")))?;
+    Some(share.join("windlass"))
+}
+
+/// How to reach a server that was started without saying where to write that.
+pub fn default_kubeconfig() -> Option<PathBuf> {
+    Some(default_data_dir()?.join("kubeconfig"))
+}
+
 /// The data directory, made for its owner alone.
 fn data_dir(given: Option<&Path>) -> Result<PathBuf, Error> {
-    let home = || {
-        let variable =
-            |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let share = variable("XDG_DATA_HOME").or_else(|| Some(variable("HOME")?.join(".local/share")))?;
-        Some(share.join("windlass"))
-    };
-    let path = given.map(Path::to_owned).or_else(home).ok_or(Error::NoHome)?;
+    let path = given.map(Path::to_owned).or_else(default_data_dir).ok_or(Error::NoHome)?;
     files::private_directory(&path).map_err(|source| Error::Directory { path: path.clone(), source })?;
     std::fs::canonicalize(&path).map_err(|source| Error::Directory { path, source })
 }

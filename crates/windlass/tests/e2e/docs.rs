@@ -2,11 +2,27 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::support::{examples, run_manifest};
+use crate::support::{Running, examples, run_manifest, windlass};
 
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the checkout")
+}
+
+/// Every page of the book, and the README.
+fn all_pages() -> Vec<(PathBuf, String)> {
+    let docs = std::fs::read_dir(root().join("docs")).expect("docs");
+    let mut paths: Vec<PathBuf> = docs.map(|entry| entry.expect("an entry").path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    paths.push(root().join("README.md"));
+    paths.sort();
+    paths.into_iter().map(|path| (path.clone(), std::fs::read_to_string(path).expect("a page"))).collect()
+}
+
+/// Pages with a manifest that runs here.
 fn pages() -> Vec<(PathBuf, String)> {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let docs = root().join("docs");
     let names = [
+        "getting-started.md",
         "run.md",
         "pod-failure-policy.md",
         "pod-replacement-policy.md",
@@ -57,14 +73,69 @@ fn every_command_in_the_docs_is_that_of_its_example() {
         }
     }
     assert_eq!(found, 7, "commands in the docs");
+    // Those of `lint` and `explain` are run, below.
 }
 
 #[test]
 fn links_in_the_docs_lead_somewhere() {
-    for (path, page) in pages() {
+    for (path, page) in all_pages() {
         for link in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let target = path.parent().expect("docs").join(link.split('#').next().unwrap_or_default());
-            assert!(target.exists(), "{}: {link}", path.display());
+            let link = link.split('#').next().unwrap_or_default();
+            if link.starts_with("https://") || link.is_empty() {
+                continue;
+            }
+            assert!(path.parent().expect("a directory").join(link).exists(), "{}: {link}", path.display());
         }
     }
+}
+
+#[test]
+fn the_book_has_every_page() {
+    let summary = std::fs::read_to_string(root().join("docs/SUMMARY.md")).expect("a summary");
+    for (path, _) in all_pages() {
+        let name = path.file_name().and_then(|name| name.to_str()).expect("UTF-8");
+        if !["SUMMARY.md", "README.md"].contains(&name) {
+            assert!(summary.contains(&format!("]({name})")), "{name} is not in the book");
+        }
+    }
+}
+
+#[test]
+fn questions_in_the_docs_have_the_answers_that_are_shown() {
+    let mut found = 0;
+    for (path, page) in all_pages() {
+        let lines = blocks(&page, "console").join("\n$ \n");
+        for step in lines.split("\n$ ").map(|step| step.trim_start_matches("$ ")) {
+            let (command, shown) = step.split_once('\n').unwrap_or((step, ""));
+            let Some(args) = command.strip_prefix("windlass ") else { continue };
+            if !["lint ", "explain "].iter().any(|name| args.starts_with(name)) {
+                continue;
+            }
+            let args: Vec<&str> = args.split_whitespace().collect();
+            let ran = Running::spawn(windlass(&args).current_dir(root())).finish();
+            assert_eq!(ran.code, Some(0), "{}: {command}: {}", path.display(), ran.stderr);
+            assert_eq!(ran.stdout.trim_end(), shown.trim_end(), "{}: {command}", path.display());
+            found += 1;
+        }
+    }
+    assert!(found >= 6, "{found}");
+}
+
+#[test]
+fn the_dashboard_asks_for_metrics_that_there_are() {
+    let dashboard = std::fs::read_to_string(root().join("docs/dashboard.json")).expect("a dashboard");
+    let dashboard: serde_json::Value = serde_json::from_str(&dashboard).expect("JSON");
+    let page = std::fs::read_to_string(root().join("docs/metrics.md")).expect("a page");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let expressions = panels.iter().flat_map(|panel| panel["targets"].as_array().expect("targets"));
+    let mut found = 0;
+    for expression in expressions.map(|target| target["expr"].as_str().expect("an expression")) {
+        let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        for name in words.filter(|word| word.starts_with("job_controller_") || word.starts_with("windlass_"))
+        {
+            assert!(page.contains(name.trim_end_matches("_bucket")), "{name} is not in docs/metrics.md");
+            found += 1;
+        }
+    }
+    assert_eq!(found, 10, "{dashboard}");
 }

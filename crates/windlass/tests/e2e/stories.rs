@@ -5,7 +5,13 @@ use serde_json::{Value, json};
 use crate::support::{BACKOFF_LIMIT, Ran, complete, examples, failed, run};
 
 /// Which test runs an example.
-const EXAMPLES: [&str; 13] = [
+const EXAMPLES: [&str; 19] = [
+    "lint-me.yaml",
+    "pattern-deadline.yaml",
+    "pattern-fan-out.yaml",
+    "pattern-first-success.yaml",
+    "pattern-run-once.yaml",
+    "pattern-work-queue.yaml",
     "retry-and-ignore.yaml",
     "story-backoff-limit-per-index-1-test-suites.yaml",
     "story-backoff-limit-per-index-2-fail-index.yaml",
@@ -209,4 +215,50 @@ fn every_pod_counts_exactly_once() {
     let rest = json!({"succeeded": 40, "failed": 20, "completedIndexes": "0-39", "failedIndexes": ""});
     assert_ends(&ran, 0, &complete(rest));
     assert_eq!(ran.count(": evicting pod"), 3, "{}", ran.stderr);
+}
+
+#[test]
+fn a_job_that_runs_can_still_have_a_policy_to_warn_of() {
+    assert_ends(&example("lint-me.yaml"), 0, &complete(json!({"succeeded": 1})));
+}
+
+#[test]
+fn a_deadline_ends_a_job_whatever_its_limit() {
+    let message = "Job was active longer than specified deadline";
+    let status = failed("DeadlineExceeded", message, json!({"failed": 1}));
+    assert_ends(&example("pattern-deadline.yaml"), 1, &status);
+}
+
+#[test]
+fn a_fan_out_gets_its_settings_and_shows_what_it_prints() {
+    let ran = example("pattern-fan-out.yaml");
+    assert_ends(&ran, 0, &complete(json!({"succeeded": 4, "completedIndexes": "0-3"})));
+    for index in 0..4 {
+        let printed = format!("| part {index} is blue, token of 6 characters");
+        assert_eq!(ran.count(&printed), 1, "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn the_first_success_is_enough() {
+    let ran = example("pattern-first-success.yaml");
+    let status = ran.status();
+    assert_eq!(
+        (ran.code, &status["succeeded"], &status["completedIndexes"]),
+        (Some(0), &json!(1), &json!("2"))
+    );
+    assert_eq!(status["conditions"][1]["reason"], "SuccessPolicy", "{status}");
+}
+
+#[test]
+fn a_job_that_runs_once_runs_once() {
+    assert_ends(&example("pattern-run-once.yaml"), 0, &complete(json!({"succeeded": 1})));
+}
+
+#[test]
+fn a_work_queue_is_complete_when_its_workers_are_done() {
+    let ran = example("pattern-work-queue.yaml");
+    let succeeded = ran.status()["succeeded"].clone();
+    assert!((1..=3).any(|workers| succeeded == workers), "{succeeded}");
+    assert_ends(&ran, 0, &complete(json!({"succeeded": succeeded})));
 }

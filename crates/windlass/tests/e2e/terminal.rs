@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
@@ -13,6 +13,16 @@ use crate::support::{job, wait_until, windlass};
 
 /// Runs a Job with standard error on a terminal, and returns the exit code and everything that was drawn.
 fn on_terminal(manifest: &str, environment: &[(&str, &str)]) -> (Option<i32>, String) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("job.json");
+    std::fs::write(&file, manifest).expect("written");
+    let mut command = windlass(&["run", "--backoff-base", "10ms"]);
+    command.arg(&file).envs(environment.iter().copied()).stdout(Stdio::null());
+    draws(command, false)
+}
+
+/// Runs a command on a terminal, with its standard output too if that is wanted.
+pub fn draws(mut command: Command, has_stdout: bool) -> (Option<i32>, String) {
     let controller =
         openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
     grantpt(&controller).expect("granted");
@@ -22,12 +32,11 @@ fn on_terminal(manifest: &str, environment: &[(&str, &str)]) -> (Option<i32>, St
     let name = ptsname(&controller, Vec::new()).expect("a name").into_string().expect("UTF-8");
     let noctty = rustix::fs::OFlags::NOCTTY.bits().cast_signed();
     let terminal = OpenOptions::new().read(true).write(true).custom_flags(noctty).open(name).expect("opened");
-    let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("job.json");
-    std::fs::write(&file, manifest).expect("written");
-    let mut command = windlass(&["run", "--backoff-base", "10ms"]);
-    command.arg(&file).env("TERM", "xterm").envs(environment.iter().copied());
-    let mut child = command.stdout(Stdio::null()).stderr(terminal).spawn().expect("started");
+    command.env("TERM", "xterm");
+    if has_stdout {
+        command.stdout(terminal.try_clone().expect("cloned"));
+    }
+    let mut child = command.stderr(terminal).spawn().expect("started");
     drop(command);
     let reader = std::thread::spawn(move || {
         let (mut drawn, mut buffer) = (Vec::new(), [0; 4096]);

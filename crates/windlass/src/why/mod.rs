@@ -1,0 +1,99 @@
+//! `windlass why`: every attempt of a Job on a server or in a cluster, and what it meant.
+//!
+//! What is shown comes from the Job alone, with the history that the controller keeps in it, and from those of its pods that
+//! are still there. So it can be asked after the pods are gone.
+
+mod story;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use serde_json::Value;
+use windlass_api::names;
+
+use crate::{EXIT_FAILED, with_threads};
+
+/// Pods asked for at a time, and at most looked at: the history has the rest.
+const PODS_MAX: u32 = 5_000;
+
+const HINT_REACH: &str =
+    "name a file with --kubeconfig, set KUBECONFIG, or start `windlass server` on this machine";
+
+/// What the command line asks for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The name of the Job.
+    pub job: String,
+    /// Its namespace.
+    pub namespace: Option<String>,
+    /// How to reach the server.
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// Tells why.
+pub fn main(options: &Options) -> ExitCode {
+    crate::log_to_stderr("off");
+    with_threads(async {
+        match tell(options).await {
+            Ok(text) => {
+                use std::io::Write;
+                // A closed pipe is the reader's decision.
+                let _ = std::io::stdout().lock().write_all(text.as_bytes());
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("error: {error}");
+                ExitCode::from(EXIT_FAILED)
+            }
+        }
+    })
+}
+
+async fn tell(options: &Options) -> Result<String, String> {
+    let config = reach(options).await.map_err(|error| format!("{error}\nhint: {HINT_REACH}"))?;
+    let namespace = options.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+    let asked = |error: &dyn std::fmt::Display| format!("ask the server: {error}\nhint: {HINT_REACH}");
+    let client = Client::try_from(config).map_err(|error| asked(&error))?;
+    let name = &options.job;
+    let path = format!("/apis/batch/v1/namespaces/{namespace}/jobs/{name}");
+    let request = http::Request::get(path).body(Vec::new()).map_err(|error| asked(&error))?;
+    let job: Value = match client.request(request).await {
+        Ok(job) => job,
+        Err(kube::Error::Api(status)) if status.is_not_found() => {
+            return Err(format!(
+                "there is no Job {name:?} in namespace {namespace:?}\nhint: look for it with kubectl get jobs --all-namespaces"
+            ));
+        }
+        Err(error) => return Err(asked(&error)),
+    };
+    let uid = job["metadata"]["uid"].as_str().unwrap_or_default();
+    let selector = format!("{}={uid}", names::CONTROLLER_UID_LABEL);
+    let pods = Api::<Pod>::namespaced(client, &namespace);
+    let listed = pods.list(&ListParams::default().labels(&selector).limit(PODS_MAX)).await;
+    let pods = listed.map_err(|error| asked(&error))?.items;
+    story::tell(&job, &pods)
+}
+
+/// As kubectl does; and where kubectl would find nothing, the server of this machine.
+async fn reach(options: &Options) -> Result<Config, String> {
+    let from = |file: PathBuf| async move {
+        let read =
+            Kubeconfig::read_from(&file).map_err(|error| format!("read {}: {error}", file.display()))?;
+        let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
+        config.map_err(|error| format!("read {}: {error}", file.display()))
+    };
+    if let Some(file) = &options.kubeconfig {
+        return from(file.clone()).await;
+    }
+    match Config::infer().await {
+        Ok(config) => Ok(config),
+        Err(error) => {
+            let local = crate::server::default_kubeconfig().filter(|file| file.exists());
+            from(local.ok_or_else(|| format!("find a server: {error}"))?).await
+        }
+    }
+}
