@@ -112,6 +112,17 @@ fn an_empty_selector_matches_all_and_no_selector_matches_none() {
 }
 
 #[test]
+fn one_more_requirement_narrows_a_selector_and_nothing_stays_nothing() {
+    let more = || Requirement::new("b", Operator::In, vec!["1".to_owned()]).expect("a requirement");
+    let both = Selector::parse("c,a=1").expect("a selector").and(more());
+    assert_eq!(both.to_string(), "a=1,b in (1),c");
+    let value = |key: &str| ["a", "b", "c"].contains(&key).then_some("1");
+    assert!(both.matches_values(value));
+    assert!(!both.matches_values(|key| value(key).filter(|_| key != "b")));
+    assert_eq!(Selector::Nothing.and(more()), Selector::Nothing);
+}
+
+#[test]
 fn field_selectors_are_read_and_printed_in_order() {
     for (text, printed) in FIELDS {
         let selector = FieldSelector::parse(text).unwrap_or_else(|error| panic!("{text:?}: {error}"));
