@@ -126,6 +126,9 @@ impl std::fmt::Debug for Config {
     }
 }
 
+/// Gives the figures of a component as Prometheus reads them, `# EOF` at the end.
+pub type Figures = Box<dyn Fn() -> String + Send + Sync>;
+
 /// What all requests share.
 pub(crate) struct Shared {
     pub(crate) store: Arc<Store<Attributes>>,
@@ -139,6 +142,8 @@ pub(crate) struct Shared {
     /// Whether the server is about to end.
     pub(crate) is_stopping: AtomicBool,
     pub(crate) metrics: metrics::Metrics,
+    /// The figures of other components, once somebody has them.
+    pub(crate) figures: OnceLock<Figures>,
     /// Who answers for the nodes, once somebody does.
     pub(crate) streams: OnceLock<Arc<dyn PodStreams>>,
     /// Whether writes wait for a disk.
@@ -203,11 +208,17 @@ impl Server {
             token_key: OnceLock::new(),
             is_stopping: AtomicBool::new(false),
             metrics: metrics::Metrics::new(),
+            figures: OnceLock::new(),
             streams: OnceLock::new(),
             is_durable,
         };
         bootstrap::install(&shared)?;
         Ok(Self(Arc::new(shared)))
+    }
+
+    /// Shows the figures of other components in the same process at `/metrics`, beside its own.
+    pub fn publish_figures(&self, figures: Figures) {
+        self.0.figures.get_or_init(|| figures);
     }
 
     /// Tells clients in pods which certificate to trust: a ConfigMap of it is in every namespace from now on.

@@ -22,6 +22,9 @@ const SECONDS: [f64; 13] = [0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.
 /// The form of the text.
 const MEDIA: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// The last line of it.
+const END: &str = "# EOF\n";
+
 /// On the request that a guard passes on: it is counted already.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted;
@@ -224,6 +227,11 @@ pub(crate) fn serve(shared: &Shared) -> Result<Response<Body>> {
     let mut out = String::new();
     text::encode(&mut out, &metrics.registry)
         .map_err(|error| Status::internal(&format!("encode metrics: {error}")))?;
+    if let Some(figures) = shared.figures.get() {
+        // One end for both.
+        out.truncate(out.trim_end_matches(END).len());
+        out.push_str(&figures());
+    }
     let mut response = Response::new(Body::from(out));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA));
     Ok(response)

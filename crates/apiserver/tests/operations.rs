@@ -43,6 +43,18 @@ async fn text(guard: &Guard, peer: &Peer, method: Method, path: &str, body: &str
 }
 
 #[tokio::test]
+async fn figures_of_other_components_are_shown_beside_the_servers_own() {
+    let server = cluster().server;
+    server.publish_figures(Box::new(|| "# TYPE others gauge\nothers 7\n# EOF\n".to_owned()));
+    let guard = Guard::new(&server, Tokens::none(), Limits::default()).expect("a guard");
+    let (code, text) = text(&guard, &admin(), Method::GET, "/metrics", "").await;
+    assert_eq!(code, 200);
+    assert!(text.contains("\nwindlass_store_writable 1\n"), "{text}");
+    assert!(text.ends_with("\nothers 7\n# EOF\n"), "{text}");
+    assert_eq!(text.matches("# EOF").count(), 1, "{text}");
+}
+
+#[tokio::test]
 async fn metrics_count_requests_under_upstreams_names_for_those_who_may_see_them() {
     let server = cluster().server;
     let guard = Guard::new(&server, Tokens::none(), Limits::default()).expect("a guard");

@@ -49,6 +49,7 @@ pub struct Parts {
     cancel: CancellationToken,
     tasks: JoinSet<()>,
     agents: Vec<Agent>,
+    scheduler: windlass_scheduler::Metrics,
 }
 
 impl Parts {
@@ -69,6 +70,7 @@ impl Parts {
             publishes_events: setup.keeps_house,
             ..windlass_scheduler::Config::default()
         };
+        let scheduler = scheduling.metrics.clone();
         tasks.spawn(Scheduler::with_config(client.clone(), scheduling).run(cancel.clone()));
         if setup.keeps_house {
             keep_house(&mut tasks, client, &setup.gates, &cancel);
@@ -81,12 +83,17 @@ impl Parts {
             config.disruption_conditions = setup.gates.pod_disruption_conditions;
             agents.push(Agent::start(config).await?);
         }
-        Ok(Self { cancel, tasks, agents })
+        Ok(Self { cancel, tasks, agents, scheduler })
     }
 
     /// Logs, exec and attach of the pods of these nodes.
     pub fn streams(&self) -> Nodes {
         Nodes::of(&self.agents)
+    }
+
+    /// The figures of the scheduler.
+    pub fn figures(&self) -> windlass_scheduler::Metrics {
+        self.scheduler.clone()
     }
 
     /// Makes no more pods, and ends those that run: SIGTERM, their grace period up to `grace_max`, SIGKILL.

@@ -231,6 +231,8 @@ async fn run(options: &Options) -> Result<(), Error> {
     let client = kube::Client::new(server.own_router(), "default");
     let parts = Parts::start(&client, setup).await.map_err(|error| start(&error))?;
     server.serve_streams(Arc::new(parts.streams()));
+    let figures = parts.figures();
+    server.publish_figures(Box::new(move || figures.text()));
     kubeconfig::write(&path, address, &pki).map_err(kubeconfig_error)?;
     greet(address, &path);
 
