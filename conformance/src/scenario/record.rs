@@ -164,9 +164,20 @@ fn job_record(job: &Value, shapes: &Shapes) -> Value {
     json!({
         "status": status,
         "finalizers": list(job, "/metadata/finalizers"),
-        "annotations": job.pointer("/metadata/annotations"),
+        "annotations": annotations(job),
         "isDeleted": is_deleted(job),
     })
+}
+
+/// Those that are not ours: what became of failed pods is kept in one, and the built-in controller keeps none.
+fn annotations(job: &Value) -> Option<Value> {
+    let all = job.pointer("/metadata/annotations")?.as_object()?;
+    let others: serde_json::Map<String, Value> = all
+        .iter()
+        .filter(|(key, _)| !key.starts_with("windlass.dev/"))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    (!others.is_empty()).then_some(Value::Object(others))
 }
 
 fn pod_record(item: &Item, shapes: &Shapes) -> Value {

@@ -28,6 +28,7 @@ mod eligibility;
 mod fleet;
 pub mod history;
 pub mod job_facts;
+pub mod memory;
 pub mod observation;
 pub mod orphan;
 pub mod pod_body;

@@ -2,11 +2,18 @@
 
 mod common;
 
-use common::{at, pod};
+use std::collections::BTreeMap;
+
+use common::{at, job, on_exit, pod};
 use serde_json::json;
-use windlass_job::history::{Entry, Evidence, Group, History, Meaning};
+use windlass_api::Gates;
+use windlass_job::decision::StatusWrite;
+use windlass_job::history::{ANNOTATION, Entry, Evidence, Group, History, Meaning};
+use windlass_job::job_facts::{Status, Uncounted};
+use windlass_job::memory::Memory;
 use windlass_job::policy::failure::{Action, Evidence as Matched, RuleMatch};
-use windlass_job::trace::PodOutcome;
+use windlass_job::trace::{Note, PodOutcome};
+use windlass_job::{Action as Step, JobFacts, PodFacts, Uid};
 
 fn ignored(kind: &str) -> PodOutcome {
     let evidence = Matched::Condition(kind.to_owned());
@@ -115,4 +122,62 @@ fn the_evidence_of_a_pod_is_its_first_failed_container_or_its_reason() {
         let found = Evidence::of_pod(&pod.build());
         assert_eq!((found.what.as_str(), found.message), (what, message));
     }
+}
+
+fn write(failed: u32, uncounted: &[&str]) -> Vec<Step> {
+    let uids = uncounted.iter().map(|uid| Uid::new(uid)).collect();
+    let uncounted = Some(Uncounted { succeeded: Vec::new(), failed: uids });
+    let status = Status { failed, uncounted, ..Status::default() };
+    let write = StatusWrite { status, resource_version: String::new(), events: Vec::new(), finishes: false };
+    vec![Step::WriteStatus(Box::new(write))]
+}
+
+/// A pod that has failed is seen, and this is what is decided about it.
+fn seen(memory: &mut Memory, name: &str, code: i32) -> Note {
+    let facts =
+        JobFacts::from_job(&job().policy([on_exit("Ignore", "In", &[42])]).build(), None, &Gates::default());
+    let ended = json!({ "terminated": { "exitCode": code, "message": "out of luck" } });
+    let pod = pod(name).phase("Failed").container("main", 0, ended).build();
+    let facts = PodFacts::from_pod(&pod, &facts);
+    memory.saw(&pod, &facts);
+    let outcome = facts.rule.map_or(PodOutcome::Counted(None), |rule| PodOutcome::Ignored(*rule));
+    Note::PodFinished { pod: facts.name.to_string(), index: None, outcome }
+}
+
+#[test]
+fn what_is_counted_is_remembered_with_the_write_that_counts_it() {
+    let mut memory = Memory::default();
+    let notes = [seen(&mut memory, "a", 1), seen(&mut memory, "b", 1)];
+    let status = Status::default();
+    assert_eq!(memory.with(&[], &notes, &status, at(0)), None, "no status is written");
+    let history = memory.with(&write(0, &["a", "b"]), &notes, &status, at(0)).expect("news");
+    let group = &history.groups[0];
+    assert_eq!((group.pods, group.failed, group.what.as_str()), (2, (0, 2), "container main: exit code 1"));
+    assert_eq!(group.message.as_deref(), Some("out of luck"));
+    let again = memory.with(&write(0, &["a", "b"]), &notes, &status, at(0));
+    assert_eq!(
+        again.as_ref(),
+        Some(&history),
+        "a write that failed is decided again, and counts nobody twice"
+    );
+    memory.wrote(&history, &notes);
+    assert_eq!(memory.with(&write(2, &[]), &[], &status, at(1)), None, "nothing is new");
+    let annotations = BTreeMap::from([(ANNOTATION.to_owned(), history.text())]);
+    let next = Memory::read(Some(&annotations));
+    assert_eq!(next.with(&write(2, &[]), &[], &status, at(1)), None, "the next controller knows it");
+}
+
+#[test]
+fn an_ignored_pod_is_remembered_with_the_next_write_though_it_is_gone() {
+    let mut memory = Memory::default();
+    let notes = [seen(&mut memory, "a", 42)];
+    memory.begin(&notes);
+    memory.forget("a");
+    let Note::PodFinished { outcome, .. } = &notes[0] else { panic!("{notes:?}") };
+    assert_eq!(memory.with(&write(0, &[]), &notes, &Status::default(), at(0)), None, "it is not let go yet");
+    memory.let_go("a", None, outcome);
+    let history = memory.with(&write(0, &[]), &[], &Status::default(), at(0)).expect("news");
+    let group = &history.groups[0];
+    assert_eq!((group.meaning, group.pods, group.failed), (Meaning::Ignored, 1, (0, 0)));
+    assert_eq!(group.what, "container main: exit code 42");
 }

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use futures::StreamExt;
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::Resource;
 use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Request;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use windlass_job::decision::{NewPod, PodRef, StatusWrite};
+use windlass_job::history::{ANNOTATION, History};
 use windlass_job::pod_body::pod_body;
 use windlass_job::status_body::status_patch;
 use windlass_job::trace::Note;
@@ -69,6 +71,8 @@ struct Stage {
     job: OnceCell<Option<Job>>,
     about: ObjectReference,
     ledger: Ledger,
+    /// What is remembered of failed pods once the status is written, if that is news.
+    history: Option<History>,
     /// A live look said that the Job is there and stays.
     is_live: OnceCell<bool>,
     pods: Request,
@@ -96,7 +100,7 @@ impl Performer {
         notes: Vec<Note>,
         config: &Config,
     ) -> bool {
-        let stage = Arc::new(self.stage(slot));
+        let stage = Arc::new(self.stage(slot, &actions, &notes, (config.clock)()));
         let mut settled = Settled::default();
         let mut went_well = true;
         let mut answers = futures::stream::iter(actions)
@@ -115,7 +119,11 @@ impl Performer {
                     settled
                         .note(&action, matches!(answer, Answer::Pod(_) | Answer::Gone | Answer::Written(_)));
                     went_well &= !matches!(answer, Answer::Failed | Answer::Conflict);
-                    slot.known.lock().fold(&action, answer, config);
+                    let mut known = slot.known.lock();
+                    if let (Answer::Written(_), Some(history)) = (&answer, &stage.history) {
+                        known.memory.wrote(history, &notes);
+                    }
+                    known.fold(&action, answer, config);
                 }
                 Err(error) => {
                     went_well = false;
@@ -129,8 +137,9 @@ impl Performer {
         went_well
     }
 
-    fn stage(&self, slot: &Slot) -> Stage {
-        let known = slot.known.lock();
+    fn stage(&self, slot: &Slot, actions: &[Action], notes: &[Note], now: Timestamp) -> Stage {
+        let mut known = slot.known.lock();
+        known.memory.begin(notes);
         let namespace = Some(slot.key.namespace.as_str());
         Stage {
             calls: self.calls.clone(),
@@ -142,6 +151,7 @@ impl Performer {
             job: OnceCell::new(),
             about: report::about(known.view.job()),
             ledger: Ledger::of(known.view.job()),
+            history: known.memory.with(actions, notes, &known.view.job().status, now),
             is_live: OnceCell::new(),
             pods: Request::new(SlimPod::url_path(&(), namespace)),
             jobs: Request::new(RawJob::url_path(&(), namespace)),
@@ -335,7 +345,11 @@ impl Stage {
     }
 
     async fn write_status(&self, write: &StatusWrite) -> Answer {
-        let patch = Patch::Merge(status_patch(write));
+        let mut patch = status_patch(write);
+        if let Some(history) = &self.history {
+            patch["metadata"]["annotations"] = json!({ ANNOTATION: history.text() });
+        }
+        let patch = Patch::Merge(patch);
         let request = self.jobs.patch_subresource("status", &self.key.name, &PatchParams::default(), &patch);
         match self.calls.send::<RawJob>(&self.key.uid, PATCH_STATUS, request).await {
             Ok(job) => {

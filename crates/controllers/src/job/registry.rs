@@ -26,6 +26,7 @@ use kube::runtime::watcher::Event;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use windlass_api::{Gates, names};
+use windlass_job::memory::Memory;
 use windlass_job::observation::Manages;
 use windlass_job::{JobFacts, JobView, PodFacts, Uid};
 
@@ -57,6 +58,8 @@ pub(super) struct Known {
     pub(super) ended: HashMap<Box<str>, Instant>,
     /// Verdicts that were told.
     pub(super) verdicts: BTreeSet<String>,
+    /// What is remembered of its failed pods.
+    pub(super) memory: Memory,
     /// The watch says that the Job is gone.
     pub(super) is_gone: bool,
     /// Pods that are gone since the present stage was decided: an answer about one of them comes too late.
@@ -87,6 +90,7 @@ impl Known {
         } else {
             self.ended.remove(&facts.name);
         }
+        self.memory.saw(pod, &facts);
         self.view.observe_pod(facts);
         true
     }
@@ -95,6 +99,7 @@ impl Known {
         self.gone_pods.insert(uid.clone());
         if let Some(facts) = self.view.pods().get(uid) {
             self.ended.remove(&facts.name);
+            self.memory.forget(&facts.name);
         }
         self.view.forget_pod(uid);
     }
@@ -245,7 +250,8 @@ impl Registry {
                 known.view.observe_job(facts);
             }
             None if self.manages.includes(facts.managed_by.as_deref()) => {
-                self.add_job(index, &namespace, facts, raw.to_make_pods(!frees_orphans));
+                let memory = Memory::read(raw.metadata.annotations.as_ref());
+                self.add_job(index, &namespace, facts, raw.to_make_pods(!frees_orphans), memory);
             }
             None => {
                 if let Some(controller) = facts.managed_by.as_deref().filter(|name| is_external(name)) {
@@ -260,7 +266,14 @@ impl Registry {
         self.jobs_due.add(uid);
     }
 
-    fn add_job(&self, index: &mut Index, namespace: &Arc<str>, facts: JobFacts, source: RawJob) {
+    fn add_job(
+        &self,
+        index: &mut Index,
+        namespace: &Arc<str>,
+        facts: JobFacts,
+        source: RawJob,
+        memory: Memory,
+    ) {
         let key =
             JobKey { namespace: facts.namespace.clone(), name: facts.name.clone(), uid: facts.uid.clone() };
         let uid = facts.uid.clone();
@@ -269,6 +282,7 @@ impl Registry {
             source: Arc::new(source),
             ended: HashMap::new(),
             verdicts: BTreeSet::new(),
+            memory,
             is_gone: false,
             gone_pods: BTreeSet::new(),
         };

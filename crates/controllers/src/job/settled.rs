@@ -45,7 +45,7 @@ impl Settled {
     ) -> Vec<Report> {
         let mut reports = Vec::new();
         for note in notes {
-            let Note::PodFinished { pod, outcome, .. } = note else { continue };
+            let Note::PodFinished { pod, outcome, index } = note else { continue };
             let (is_certain, rule) = match outcome {
                 PodOutcome::Succeeded | PodOutcome::EndedWithJob => (self.is_written, None),
                 PodOutcome::Counted(rule) => (self.is_written, rule.as_ref()),
@@ -53,6 +53,9 @@ impl Settled {
             };
             if !is_certain {
                 continue;
+            }
+            if let PodOutcome::Ignored(_) = outcome {
+                known.memory.let_go(pod, *index, outcome);
             }
             if let Some(since) = known.ended.remove(pod.as_str()) {
                 metrics.counted_after(since.elapsed());

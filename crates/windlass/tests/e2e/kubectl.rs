@@ -8,7 +8,7 @@ use windlass_conformance::assets;
 use crate::server::Served;
 
 /// What a command prints, both ways, and whether it says that it succeeded.
-fn kubectl(directory: &Path, args: &[&str]) -> (bool, String) {
+pub fn kubectl(directory: &Path, args: &[&str]) -> (bool, String) {
     let output = Command::new(assets::find("kubectl").expect("kubectl of Kubernetes 1.36"))
         .args(args)
         .env("KUBECONFIG", directory.join("kubeconfig"))

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::kubectl::kubectl;
+use crate::server::Served;
 use crate::support::{Ran, Running, job, windlass};
 use crate::terminal::draws;
 
@@ -355,6 +357,66 @@ fn why_without_a_server_says_how_to_reach_one() {
     let ran = Running::spawn(command.env("HOME", home.path())).finish();
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{}", ran.stderr);
     assert!(ran.stderr.contains("\nhint: name a file with --kubeconfig"), "{}", ran.stderr);
+}
+
+#[test]
+fn why_knows_what_became_of_pods_that_are_gone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let served = Served::start(directory.path(), &[]);
+    let mut manifest: Value =
+        serde_json::from_str(&job("x", json!({"backoffLimit": 1}), "echo out of luck >&2; exit 3"))
+            .expect("JSON");
+    manifest["spec"]["template"]["spec"]["containers"][0]["terminationMessagePolicy"] =
+        json!("FallbackToLogsOnError");
+    let file = directory.path().join("job.json");
+    std::fs::write(&file, manifest.to_string()).expect("written");
+    let must = |args: &[&str]| {
+        let (is_fine, text) = kubectl(directory.path(), args);
+        assert!(is_fine, "{args:?}: {text}");
+    };
+    must(&["create", "-f", file.to_str().expect("UTF-8")]);
+    must(&["wait", "--for=condition=Failed", "job/x", "--timeout=60s"]);
+    let kubeconfig = directory.path().join("kubeconfig");
+    let why = |name: &str| {
+        let kubeconfig = kubeconfig.to_str().expect("UTF-8");
+        Running::spawn(&mut windlass(&["why", "--kubeconfig", kubeconfig, name])).finish()
+    };
+    let told = |ran: Ran| {
+        assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{}", ran.stdout);
+        // Columns are as wide as the times in them.
+        let normal = |line: &str| line.split_whitespace().map(mask_time).collect::<Vec<_>>().join(" ");
+        ran.stdout.lines().map(normal).collect::<Vec<_>>()
+    };
+    let with_pods = told(why("x"));
+    must(&["delete", "pods", "--all", "--wait"]);
+    let without = told(why("x"));
+    assert_eq!(with_pods, without);
+    let name = without.iter().find(|line| line.ends_with(": out of luck")).expect("the last words").clone();
+    let row = without.iter().find(|line| line.starts_with("2 no rule")).expect("a group");
+    assert!(
+        row.starts_with("2 no rule matches: counted container main: exit code 3 node-1 0 → 2 TIME"),
+        "{without:#?}"
+    );
+    let start: Vec<&str> = without.iter().take(4).map(String::as_str).collect();
+    let heading = "job/x: Failed (BackoffLimitExceeded) after TIME";
+    let columns = "PODS VERDICT EVIDENCE NODES FAILED WHEN";
+    assert_eq!(start, [heading, "Job has reached the specified backoff limit", "", columns]);
+    let end = ["", name.as_str(), "", "0 succeeded, 2 failed, 0 ignored; backoffLimit 1"];
+    assert_eq!(without[5..], end, "{without:#?}");
+    let nobody = why("y");
+    assert_eq!(nobody.code, Some(1));
+    assert!(
+        nobody.stderr.starts_with("error: there is no Job \"y\" in namespace \"default\"\nhint: "),
+        "{}",
+        nobody.stderr
+    );
+    assert_eq!(served.stop(), Some(0));
+}
+
+/// Times and spans differ from run to run.
+fn mask_time(word: &str) -> &str {
+    let is_span = word.ends_with('s') && word.starts_with(|c: char| c.is_ascii_digit());
+    if is_span || word.parse::<jiff::Timestamp>().is_ok() { "TIME" } else { word }
 }
 
 #[test]
