@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt};
 use jiff::Timestamp;
@@ -64,8 +64,8 @@ pub struct Scheduler {
     pub(crate) recorder: Recorder,
     pub(crate) cluster: Cluster,
     pub(crate) queue: Queue,
-    /// Pods whose bind is not answered yet.
-    pub(crate) binding: HashMap<Uid, Waiting>,
+    /// Pods that are not known to be bound yet, and since when they are tried.
+    pub(crate) binding: HashMap<Uid, (Waiting, Instant)>,
     /// Pods for which others are being told to leave, and whether something has happened meanwhile that may help them.
     pub(crate) preempting: HashMap<Uid, bool>,
     /// Pods that there is something to tell, as soon as there is a write to spare.
@@ -194,7 +194,7 @@ impl Scheduler {
         // A view from before our bind. What is being deleted is not going to be bound.
         if self.cluster.place_of(uid).is_some() {
             if pod.metadata.deletion_timestamp.is_some()
-                && let Some(waiting) = self.binding.remove(uid)
+                && let Some((waiting, _)) = self.binding.remove(uid)
             {
                 self.unassume(&waiting);
             }
@@ -221,6 +221,12 @@ impl Scheduler {
     fn on_placed(&mut self, pod: &Pod, uid: &str, node: &str) {
         self.queue.remove(uid);
         self.gated.remove(uid);
+        // The answer may be slower than the watch, or be lost.
+        if let Some((waiting, started)) = self.binding.remove(uid)
+            && self.cluster.place_of(uid) == Some(node)
+        {
+            self.confirm(&waiting, started);
+        }
         let known = self.cluster.pod(uid).cloned();
         let renewed = match &known {
             Some(known) => known.renewed(pod),

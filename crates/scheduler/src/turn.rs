@@ -63,8 +63,8 @@ impl Scheduler {
         self.cluster.place(pod.clone(), &node);
         self.wake(Change::PodPlaced(pod), |_| true);
         self.config.metrics.scheduled(tries, waited);
-        self.binding.insert(pod.uid.clone(), waiting);
-        let bind = writes::bind(self.client.clone(), pod.clone(), node, started);
+        self.binding.insert(pod.uid.clone(), (waiting, started));
+        let bind = writes::bind(self.client.clone(), pod.clone(), node);
         self.write(&pod.uid, bind);
     }
 
@@ -178,9 +178,9 @@ impl Scheduler {
 
     pub(crate) fn on_written(&mut self, written: Written) {
         match written {
-            Written::Bound { uid, outcome, took } => {
+            Written::Bound { uid, outcome } => {
                 self.settle(&uid);
-                self.on_bound(&uid, outcome, took);
+                self.on_bound(&uid, outcome);
             }
             Written::Told { uid } => self.settle(&uid),
             Written::Preempted { uid, is_done, took } => {
@@ -204,23 +204,14 @@ impl Scheduler {
         }
     }
 
-    fn on_bound(&mut self, uid: &Uid, outcome: Outcome, took: std::time::Duration) {
-        // None: the watch has told meanwhile that it is gone.
-        let Some(waiting) = self.binding.remove(uid) else { return };
+    fn on_bound(&mut self, uid: &Uid, outcome: Outcome) {
+        // None: the watch has told meanwhile what became of it.
+        let Some((waiting, started)) = self.binding.remove(uid) else { return };
         match outcome {
-            Outcome::Done => {
-                self.config.metrics.tried(Attempt::Scheduled, took);
-                let (pod, node) = (&waiting.pod, self.cluster.place_of(uid).unwrap_or_default());
-                self.recorder.report(|| Report {
-                    about: reference(pod),
-                    related: None,
-                    reason: Reason::Scheduled,
-                    note: format!("Successfully assigned {}/{} to {node}", pod.namespace, pod.name),
-                });
-            }
+            Outcome::Done => self.confirm(&waiting, started),
             Outcome::Gone => self.unassume(&waiting),
             Outcome::Failed(message) => {
-                self.config.metrics.tried(Attempt::Error, took);
+                self.config.metrics.tried(Attempt::Error, started.elapsed());
                 self.unassume(&waiting);
                 self.report_failure(&waiting.pod, &message);
                 let refusal = Refusal { reason: "SchedulerError", message };
@@ -229,6 +220,18 @@ impl Scheduler {
                 }
             }
         }
+    }
+
+    /// A pod is where it was to be.
+    pub(crate) fn confirm(&mut self, waiting: &Waiting, started: Instant) {
+        self.config.metrics.tried(Attempt::Scheduled, started.elapsed());
+        let (pod, node) = (&waiting.pod, self.cluster.place_of(&waiting.pod.uid).unwrap_or_default());
+        self.recorder.report(|| Report {
+            about: reference(pod),
+            related: None,
+            reason: Reason::Scheduled,
+            note: format!("Successfully assigned {}/{} to {node}", pod.namespace, pod.name),
+        });
     }
 
     pub(crate) fn unassume(&mut self, waiting: &Waiting) {

@@ -24,7 +24,7 @@ const VICTIMS_AT_ONCE: usize = 16;
 #[derive(Debug)]
 pub(crate) enum Written {
     /// A bind.
-    Bound { uid: Uid, outcome: Outcome, took: Duration },
+    Bound { uid: Uid, outcome: Outcome },
     /// A condition.
     Told { uid: Uid },
     /// Pods were asked to leave.
@@ -36,14 +36,14 @@ pub(crate) enum Written {
 pub(crate) enum Outcome {
     /// The pod has its node.
     Done,
-    /// There is no such pod any more.
+    /// There is no such pod any more, or it has another node.
     Gone,
     /// It did not work.
     Failed(String),
 }
 
 /// Binds a pod to a node.
-pub(crate) async fn bind(client: Client, pod: Arc<PodFacts>, node: String, started: Instant) -> Written {
+pub(crate) async fn bind(client: Client, pod: Arc<PodFacts>, node: String) -> Written {
     let pods = Api::<Pod>::namespaced(client, &pod.namespace);
     let binding = json!({
         "apiVersion": "v1",
@@ -58,14 +58,28 @@ pub(crate) async fn bind(client: Client, pod: Arc<PodFacts>, node: String, start
         Err(kube::Error::Api(status)) if status.is_not_found() => Outcome::Gone,
         Err(error) => {
             tracing::warn!(%error, "bind pod {}/{} to node {node}", pod.namespace, pod.name);
-            let error = match error {
-                kube::Error::Api(status) => status.message.clone(),
-                error => error.to_string(),
-            };
-            Outcome::Failed(format!("running Bind plugin \"DefaultBinder\": {error}"))
+            failed(&pods, &pod, &node, error).await
         }
     };
-    Written::Bound { uid: pod.uid.clone(), outcome, took: started.elapsed() }
+    Written::Bound { uid: pod.uid.clone(), outcome }
+}
+
+/// An answer that was lost, or that somebody else was quicker, is not a failure: the pod says what it is.
+async fn failed(pods: &Api<Pod>, pod: &PodFacts, node: &str, error: kube::Error) -> Outcome {
+    if let Ok(now) = pods.get_opt(&pod.name).await {
+        let now = now.filter(|now| now.metadata.uid.as_deref() == Some(&*pod.uid));
+        let Some(now) = now else { return Outcome::Gone };
+        match now.spec.and_then(|spec| spec.node_name).filter(|name| !name.is_empty()) {
+            Some(name) if name == node => return Outcome::Done,
+            Some(_) => return Outcome::Gone,
+            None => {}
+        }
+    }
+    let error = match error {
+        kube::Error::Api(status) => status.message.clone(),
+        error => error.to_string(),
+    };
+    Outcome::Failed(format!("running Bind plugin \"DefaultBinder\": {error}"))
 }
 
 /// What a pod is told: why it waits, and for which node.

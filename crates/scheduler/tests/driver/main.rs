@@ -6,7 +6,7 @@ mod world;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
-use world::{World, condition, node_of, refusal};
+use world::{Fate, World, condition, node_of, once, refusal};
 
 const FULL: &str = "False Unschedulable: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: \
                     1 No preemption victims found for incoming pod.";
@@ -242,18 +242,25 @@ async fn namespaces_are_selected_by_their_labels() {
 async fn a_bind_that_fails_is_told_and_tried_again() {
     let world = World::new();
     world.node("a", "1", json!({})).await;
-    let failures = std::sync::atomic::AtomicUsize::new(1);
-    world.start_with(
-        |_| {},
-        move |write| {
-            let once = |left: usize| left.checked_sub(1);
-            let (set, get) = (std::sync::atomic::Ordering::SeqCst, std::sync::atomic::Ordering::SeqCst);
-            write.ends_with("/binding") && failures.fetch_update(set, get, once).is_ok()
-        },
-    );
+    world.start_with(|_| {}, once(Fate::Fails, "/binding"));
     world.pod("p", "1", json!({})).await;
     world.told("p", "False SchedulerError: running Bind plugin \"DefaultBinder\": out of order").await;
     assert_eq!(world.node_of("p").await, "a");
     let pod = world.pods.get("p").await.expect("the pod");
     assert_eq!(refusal(&pod).as_deref(), Some("True : "));
+}
+
+#[tokio::test]
+async fn a_bind_whose_answer_is_lost_is_done_and_not_done_again() {
+    let world = World::new();
+    world.node("a", "1", json!({})).await;
+    world.start_with(|_| {}, once(Fate::LosesAnswer, "/binding"));
+    world.pod("p", "1", json!({})).await;
+    world.event("p", "Scheduled").await;
+    let pod = world.pods.get("p").await.expect("the pod");
+    assert_eq!((node_of(&pod), refusal(&pod).as_deref()), (Some("a"), Some("True : ")));
+    world.pod("q", "1", json!({})).await;
+    world.told("q", FULL).await;
+    let binds = world.writes.lock().iter().filter(|write| write.ends_with("/binding")).count();
+    assert_eq!(binds, 1);
 }

@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use crate::world::{World, condition, node_of, nominated, refusal};
+use crate::world::{Fate, World, condition, node_of, nominated, once, refusal};
 
 fn of_class(class: &str) -> Value {
     json!({"priorityClassName": class})
@@ -63,7 +63,7 @@ async fn a_pod_leaves_with_its_own_grace_period_and_is_marked_before() {
 #[tokio::test]
 async fn without_the_gate_no_condition_is_added() {
     let world = World::new();
-    world.start_with(|config| config.adds_conditions = false, |_| false);
+    world.start_with(|config| config.adds_conditions = false, |_| Fate::Passes);
     occupied(&world, 30).await;
     world.pod("urgent", "1", of_class("high")).await;
     let victim = world.until_pod("victim", "leaving", is_deleting).await;
@@ -143,14 +143,7 @@ async fn a_pod_of_lower_priority_loses_the_node_that_was_kept_for_it() {
 #[tokio::test]
 async fn a_delete_that_fails_is_tried_again() {
     let world = World::new();
-    let failures = std::sync::atomic::AtomicUsize::new(1);
-    world.start_with(
-        |_| {},
-        move |write| {
-            let (set, get) = (std::sync::atomic::Ordering::SeqCst, std::sync::atomic::Ordering::SeqCst);
-            write.starts_with("DELETE") && failures.fetch_update(set, get, |left| left.checked_sub(1)).is_ok()
-        },
-    );
+    world.start_with(|_| {}, once(Fate::Fails, "DELETE /api/v1/namespaces/default/pods/victim"));
     occupied(&world, 30).await;
     world.pod("urgent", "1", of_class("high")).await;
     world.until_pod("victim", "leaving", is_deleting).await;

@@ -1,6 +1,7 @@
 //! An API server, a scheduler on it, and what tests do with both.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -22,8 +23,26 @@ use windlass_scheduler::{Config, Metrics, Scheduler};
 /// How long anything may take before a test gives up on it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Says whether a write of the scheduler is to fail.
-type Judge = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+/// What becomes of a write of the scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Passes,
+    /// It is not done.
+    Fails,
+    /// It is done, and the answer says that it is not.
+    LosesAnswer,
+}
+
+type Judge = Arc<dyn Fn(&str) -> Fate + Send + Sync>;
+
+/// The first write that ends with a text meets a fate.
+pub fn once(fate: Fate, ending: &'static str) -> impl Fn(&str) -> Fate + Send + Sync + 'static {
+    let is_over = AtomicBool::new(false);
+    move |write| {
+        let is_it = write.ends_with(ending) && !is_over.swap(true, Ordering::SeqCst);
+        if is_it { fate } else { Fate::Passes }
+    }
+}
 
 pub struct World {
     server: windlass_apiserver::Server,
@@ -52,39 +71,41 @@ impl World {
     }
 
     pub fn start(&self) {
-        self.start_with(|_| {}, |_| false);
+        self.start_with(|_| {}, |_| Fate::Passes);
     }
 
-    /// Starts a scheduler; writes for which `fails` is true are answered with 500.
+    /// Starts a scheduler; the writes that fail are answered with 500.
     pub fn start_with(
         &self,
         set: impl FnOnce(&mut Config),
-        fails: impl Fn(&str) -> bool + Send + Sync + 'static,
+        judge: impl Fn(&str) -> Fate + Send + Sync + 'static,
     ) {
         let mut config = Config { metrics: self.metrics.clone(), ..Config::default() };
         set(&mut config);
-        let scheduler = Scheduler::with_config(self.tapped(Arc::new(fails)), config);
+        let scheduler = Scheduler::with_config(self.tapped(Arc::new(judge)), config);
         tokio::spawn(scheduler.run(self.cancel.clone()));
     }
 
-    fn tapped(&self, fails: Judge) -> Client {
+    fn tapped(&self, judge: Judge) -> Client {
         let (server, writes) = (self.server.router(), Arc::clone(&self.writes));
         let pass = move |request: Request<kube::client::Body>| -> BoxFuture<'static, Result<_, BoxError>> {
-            let (mut server, writes, fails) = (server.clone(), Arc::clone(&writes), Arc::clone(&fails));
+            let (mut server, writes, judge) = (server.clone(), Arc::clone(&writes), Arc::clone(&judge));
             Box::pin(async move {
                 let write = format!("{} {}", request.method(), request.uri().path());
                 let is_counted = request.method() != Method::GET && !write.contains("/events");
+                let fate = if is_counted { judge(&write) } else { Fate::Passes };
                 if is_counted {
-                    writes.lock().push(write.clone());
-                    if fails(&write) {
-                        let body = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500,
-                                          "reason": "InternalError", "message": "out of order"});
-                        return Ok(Response::builder()
-                            .status(500)
-                            .body(axum::body::Body::from(body.to_string()))?);
-                    }
+                    writes.lock().push(write);
                 }
-                Ok(server.call(request).await?)
+                if fate == Fate::Passes {
+                    return Ok(server.call(request).await?);
+                }
+                if fate == Fate::LosesAnswer {
+                    server.call(request).await?;
+                }
+                let body = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500,
+                                  "reason": "InternalError", "message": "out of order"});
+                Ok(Response::builder().status(500).body(axum::body::Body::from(body.to_string()))?)
             })
         };
         Client::new(service_fn(pass), "default")
