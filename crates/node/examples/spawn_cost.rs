@@ -46,6 +46,7 @@ async fn run(at_once: usize) -> Duration {
             env: vec![(keeper::MARKER.into(), format!("{i}"))],
             cwd: "/".into(),
             log: logs.join(format!("{i}.log")),
+            sandbox: None,
         };
         let (sender, mut events) = mpsc::unbounded_channel();
         host.run(process, move |event| drop(sender.send(event)));

@@ -8,6 +8,10 @@ use crate::backoff::Backoff;
 
 /// Why a container's end is not known, and its exit code: the one of SIGKILL.
 pub const STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
+/// Why a container ended that had to, for all of its pod is started again.
+pub const RESTARTING_ALL: &str = "RestartingAllContainers";
+/// A process of the container was killed because its memory limit was reached.
+pub const OOM_KILLED: &str = "OOMKilled";
 /// The exit code of a container that could not be found.
 pub const UNKNOWN_EXIT_CODE: i32 = 137;
 
@@ -61,6 +65,44 @@ pub struct RestartRule {
     pub is_in: bool,
     /// The exit codes.
     pub codes: Vec<i32>,
+    /// What then: [`AfterExit::Restart`] or [`AfterExit::RestartAll`].
+    pub then: AfterExit,
+}
+
+/// What follows the end of a container in a pod that is not being ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterExit {
+    /// Nothing.
+    Stay,
+    /// It is started again.
+    Restart,
+    /// All containers of the pod are started again, init containers first.
+    RestartAll,
+}
+
+/// What else is to be done for a container, besides running its command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Checks {
+    /// It has a `startupProbe`.
+    pub startup: bool,
+    /// It has a `readinessProbe`.
+    pub readiness: bool,
+    /// It has a `lifecycle.postStart`.
+    pub post_start: bool,
+    /// It has a `lifecycle.preStop`.
+    pub pre_stop: bool,
+}
+
+impl Checks {
+    fn of(container: &Container) -> Self {
+        let hooks = container.lifecycle.as_ref();
+        Self {
+            startup: container.startup_probe.is_some(),
+            readiness: container.readiness_probe.is_some(),
+            post_start: hooks.is_some_and(|hooks| hooks.post_start.is_some()),
+            pre_stop: hooks.is_some_and(|hooks| hooks.pre_stop.is_some()),
+        }
+    }
 }
 
 /// What one container of a pod should do.
@@ -74,6 +116,8 @@ pub struct Plan {
     pub policy: RestartPolicy,
     /// Looked at before the policy.
     pub rules: Vec<RestartRule>,
+    /// Its probes and hooks.
+    pub checks: Checks,
 }
 
 impl Plan {
@@ -98,18 +142,40 @@ impl Plan {
         };
         // Rules count only beside a policy of the container's own.
         let rules = container.restart_policy_rules.iter().flatten().filter(|_| own.is_some());
-        let rules = rules.filter_map(|rule| rule.exit_codes.as_ref()).map(|codes| RestartRule {
+        let action = |action: &str| match action {
+            "RestartAllContainers" => AfterExit::RestartAll,
+            _ => AfterExit::Restart,
+        };
+        let rules = rules.filter_map(|rule| Some((rule.exit_codes.as_ref()?, action(&rule.action))));
+        let rules = rules.map(|(codes, then)| RestartRule {
             is_in: codes.operator == "In",
             codes: codes.values.clone().unwrap_or_default(),
+            then,
         });
-        Self { name: container.name.clone(), kind, policy, rules: rules.collect() }
+        let checks = Checks::of(container);
+        Self { name: container.name.clone(), kind, policy, rules: rules.collect(), checks }
+    }
+
+    /// What follows when it ends with `exit_code` in a pod that is not being ended: the first rule that fits, else
+    /// its policy.
+    pub fn after(&self, exit_code: i32) -> AfterExit {
+        let rule = self.rules.iter().find(|rule| rule.codes.contains(&exit_code) == rule.is_in);
+        match rule {
+            Some(rule) => rule.then,
+            None if self.policy.restarts(exit_code) => AfterExit::Restart,
+            None => AfterExit::Stay,
+        }
     }
 
     /// Whether the container is started again after it ended with `exit_code` in a pod that is not being
     /// ended.
     pub fn restarts(&self, exit_code: i32) -> bool {
-        let by_rule = self.rules.iter().any(|rule| rule.codes.contains(&exit_code) == rule.is_in);
-        by_rule || self.policy.restarts(exit_code)
+        self.after(exit_code) != AfterExit::Stay
+    }
+
+    /// The same for an end, which may have been no doing of its own.
+    pub fn restarts_after(&self, end: &End) -> bool {
+        end.reason == RESTARTING_ALL || self.restarts(end.exit_code)
     }
 }
 
@@ -131,6 +197,11 @@ pub struct End {
 }
 
 impl End {
+    /// Whether an init container that ended so has done its work; one of which a part ran out of memory has not.
+    pub fn is_success(&self) -> bool {
+        self.exit_code == 0 && self.reason != OOM_KILLED
+    }
+
     /// The end of a container of which nothing is known but that it does not run.
     pub fn unknown(now: Timestamp, message: &str) -> Self {
         Self {
@@ -171,6 +242,18 @@ pub struct Waiting {
     pub retry_at: Option<Timestamp>,
 }
 
+/// How far the `preStop` hook of a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum PreStop {
+    /// Not begun.
+    #[default]
+    Idle,
+    /// Begun.
+    Running,
+    /// Over, well or not.
+    Done,
+}
+
 /// What one container has done so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
@@ -188,6 +271,16 @@ pub struct Record {
     pub term_sent_at: Option<Timestamp>,
     /// SIGKILL was sent to this run.
     pub is_kill_sent: bool,
+    /// When the process of this run was there; its `postStart` hook may still be under way.
+    pub began_at: Option<Timestamp>,
+    /// It runs, and its startup probe has succeeded if it has one.
+    pub is_started: bool,
+    /// It is started, and its readiness probe says so if it has one.
+    pub is_ready: bool,
+    /// How far its `preStop` hook is.
+    pub pre_stop: PreStop,
+    /// This run has to end by itself, whatever the pod does, and gets SIGKILL at this time.
+    pub stop_by: Option<Timestamp>,
 }
 
 impl Default for Record {
@@ -200,6 +293,11 @@ impl Default for Record {
             container_id: String::new(),
             term_sent_at: None,
             is_kill_sent: false,
+            began_at: None,
+            is_started: false,
+            is_ready: false,
+            pre_stop: PreStop::Idle,
+            stop_by: None,
         }
     }
 }
@@ -226,6 +324,20 @@ impl Record {
         record
     }
 
+    /// The number of the run that comes next, from 0.
+    pub fn next_run(&self) -> i32 {
+        self.restart_count + i32::from(self.newest_end().is_some())
+    }
+
+    /// The record of a container whose next run was begun by an agent that died before it could say so.
+    pub fn lost_before_report(self, now: Timestamp) -> Self {
+        let restart_count = self.next_run();
+        let last = self.newest_end().cloned();
+        let message =
+            "The container could not be located when the pod was deleted.  The container used to be Running";
+        Self { state: State::Terminated(End::unknown(now, message)), last, restart_count, ..self }
+    }
+
     /// Whether a process of it may be there.
     pub fn may_run(&self) -> bool {
         matches!(self.state, State::Starting | State::Running { .. })
@@ -238,6 +350,12 @@ impl Record {
             State::Waiting(_) | State::Starting => self.last.as_ref(),
             State::Running { .. } => None,
         }
+    }
+
+    /// Whether a start of it has been asked for since the pod began, or began anew.
+    pub fn was_begun(&self) -> bool {
+        let is_behind = |end: &End| end.reason == RESTARTING_ALL;
+        !matches!(self.state, State::Waiting(_)) || self.last.as_ref().is_some_and(|end| !is_behind(end))
     }
 
     /// Whether it has ever been started.
@@ -269,7 +387,7 @@ pub(crate) mod fixtures {
     }
 
     pub(crate) fn plan(name: &str, kind: Kind, policy: RestartPolicy) -> Plan {
-        Plan { name: name.into(), kind, policy, rules: Vec::new() }
+        Plan { name: name.into(), kind, policy, rules: Vec::new(), checks: Checks::default() }
     }
 
     pub(crate) fn end(exit_code: i32, finished: i64) -> End {
@@ -288,7 +406,14 @@ pub(crate) mod fixtures {
     }
 
     pub(crate) fn running() -> Record {
-        Record { state: State::Running { started_at: at(0) }, ..Record::default() }
+        let began_at = Some(at(0));
+        Record {
+            state: State::Running { started_at: at(0) },
+            began_at,
+            is_started: true,
+            is_ready: true,
+            ..Record::default()
+        }
     }
 
     pub(crate) fn ended(exit_code: i32) -> Record {
@@ -357,6 +482,21 @@ mod tests {
     }
 
     #[test]
+    fn the_first_rule_that_fits_says_what_follows() {
+        let rule = |action: &str, operator: &str, codes: &[i32]| json!({"action": action, "exitCodes": {"operator": operator, "values": codes}});
+        let spec = spec(json!({
+            "restartPolicy": "Never",
+            "containers": [{"name": "c", "restartPolicy": "OnFailure", "restartPolicyRules": [
+                rule("RestartAllContainers", "In", &[7]), rule("Restart", "In", &[0, 7]),
+            ]}],
+        }));
+        let plan = &Plan::of(&spec)[0];
+        for (code, want) in [(7, AfterExit::RestartAll), (0, AfterExit::Restart), (1, AfterExit::Restart)] {
+            assert_eq!(plan.after(code), want, "{code}");
+        }
+    }
+
+    #[test]
     fn a_predecessors_running_container_has_an_unknown_end_and_an_end_stays() {
         let status = |value| serde_json::from_value::<ContainerStatus>(value).expect("a container status");
         let base = json!({"name": "c", "image": "host", "imageID": "", "ready": true, "restartCount": 2});
@@ -378,5 +518,7 @@ mod tests {
 
         let fresh = Record::inherited(&with(json!({"waiting": {"reason": "ContainerCreating"}})), at(9));
         assert_eq!(fresh.state, State::Waiting(Waiting::default()));
+        let begun = fresh.lost_before_report(at(9));
+        assert_eq!((begun.state, begun.restart_count), (State::Terminated(End::unknown(at(9), message)), 2));
     }
 }

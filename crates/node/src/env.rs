@@ -208,6 +208,47 @@ fn key_value(
     }
 }
 
+/// The downward API for files: as for variables, and all labels or annotations at once.
+pub(crate) fn volume_field(pod: &Pod, path: &str, facts: &Facts<'_>) -> Result<String, Error> {
+    let all = |map: &Option<BTreeMap<String, String>>| {
+        let lines = map.iter().flatten().map(|(key, value)| format!("{key}={}", quoted(value)));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    match path {
+        "metadata.labels" => Ok(all(&pod.metadata.labels)),
+        "metadata.annotations" => Ok(all(&pod.metadata.annotations)),
+        _ => field_value(pod, path, facts),
+    }
+}
+
+/// As Go quotes a text in a program.
+fn quoted(text: &str) -> String {
+    let mut out = String::from('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            '\r' => out.push_str("\\r"),
+            c if (c as u32) < 0x20 || c as u32 == 0x7f => out.push_str(&format!("\\x{:02x}", c as u32)),
+            c => out.push(c),
+        }
+    }
+    out + "\""
+}
+
+/// A request or limit of the container that the selector names.
+pub(crate) fn resource_of_named(
+    pod: &Pod,
+    selector: &ResourceFieldSelector,
+    facts: &Facts<'_>,
+) -> Result<String, Error> {
+    let spec = pod.spec.as_ref().ok_or_else(|| Error::BadResource(selector.resource.clone()))?;
+    let container = spec.containers.first().ok_or_else(|| Error::BadResource(selector.resource.clone()))?;
+    resource_value(pod, container, selector, facts)
+}
+
 /// The downward API for environment variables.
 fn field_value(pod: &Pod, path: &str, facts: &Facts<'_>) -> Result<String, Error> {
     let (meta, spec) = (&pod.metadata, pod.spec.as_ref());

@@ -13,11 +13,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::backoff::{Limits, add, go_text};
-use crate::container::{End, Kind, Plan, Record, State, Waiting};
-
-/// The least time between SIGTERM and SIGKILL, whatever the grace period (upstream:
-/// minimumGracePeriodInSeconds).
-pub const GRACE_MIN: Duration = Duration::from_secs(2);
+use crate::container::{AfterExit, End, Kind, Plan, PreStop, RESTARTING_ALL, Record, State, Waiting};
+use crate::stopping::{self, Act};
 
 /// Why a pod is being ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +25,8 @@ pub enum Cause {
     DeadlineExceeded,
     /// Somebody deleted the pod, or wrote a terminal phase over our head.
     Deleted,
-    /// This node shuts down.
-    Shutdown,
+    /// This node ends it: it shuts down, is short of something, or needs the place.
+    Node,
 }
 
 /// A pod that is being ended.
@@ -62,6 +59,8 @@ pub struct Pod<'a> {
     pub records: &'a [Record],
     /// Set while the pod is being ended.
     pub ending: Option<&'a Ending>,
+    /// All containers are being stopped, to be started again.
+    pub is_restarting: bool,
     /// When the pod has been active for too long.
     pub deadline: Option<Timestamp>,
     /// Delays between restarts.
@@ -77,19 +76,44 @@ pub struct Step {
     pub start: Vec<usize>,
     /// Write down that these wait for their next start.
     pub hold: Vec<(usize, Waiting)>,
+    /// Run the `preStop` hook of these.
+    pub pre_stop: Vec<usize>,
     /// Send these SIGTERM.
     pub term: Vec<usize>,
     /// Send these SIGKILL.
     pub kill: Vec<usize>,
     /// Begin to end the pod for this reason, then ask again.
     pub end: Option<Cause>,
+    /// Begin or finish a restart of all containers, then ask again.
+    pub reset: Option<Reset>,
     /// Nothing runs and nothing will: report the end.
     pub is_over: bool,
     /// Ask again at this time, if nothing happens before.
     pub wake_at: Option<Timestamp>,
 }
 
+/// The two ends of a restart of all containers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reset {
+    /// Stop what runs.
+    Begin,
+    /// Nothing runs: forget what the containers did.
+    Finish,
+}
+
 impl Step {
+    fn act(&mut self, place: usize, (act, wake): (Act, Option<Timestamp>)) {
+        match act {
+            Act::PreStop => self.pre_stop.push(place),
+            Act::Term => self.term.push(place),
+            Act::Kill => self.kill.push(place),
+            Act::Nothing => {}
+        }
+        if let Some(at) = wake {
+            self.wake(at);
+        }
+    }
+
     fn wake(&mut self, at: Timestamp) {
         self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
     }
@@ -105,6 +129,16 @@ pub fn next(pod: &Pod<'_>, now: Timestamp) -> Step {
 
 fn next_of_running(pod: &Pod<'_>, now: Timestamp) -> Step {
     let mut step = Step::default();
+    if is_restart_due(pod) {
+        let may_run = pod.records.iter().any(Record::may_run);
+        step.reset = match (pod.is_restarting, may_run) {
+            (false, _) => Some(Reset::Begin),
+            (true, false) => Some(Reset::Finish),
+            (true, true) => None,
+        };
+        stop_each(pod, now, &mut step);
+        return step;
+    }
     if is_done(pod) {
         step.is_over = !pod.records.iter().any(Record::may_run);
         step.end = (!step.is_over).then_some(Cause::Done);
@@ -117,19 +151,41 @@ fn next_of_running(pod: &Pod<'_>, now: Timestamp) -> Step {
         }
         step.wake(deadline);
     }
-    // A container that main containers still wait for holds back those behind it.
+    stop_each(pod, now, &mut step);
+    // A container that those behind it wait for holds them back, until one of them was started.
     for (place, plan) in pod.plans.iter().enumerate() {
         start_or_hold(pod, place, now, &mut step);
+        let record = &pod.records[place];
         let is_passed = match plan.kind {
-            Kind::Init => pod.records[place].newest_end().is_some_and(|end| end.exit_code == 0),
-            Kind::Sidecar => pod.records[place].has_started(),
+            Kind::Init => record.newest_end().is_some_and(End::is_success),
+            Kind::Sidecar => record.is_started,
             Kind::Main => true,
         };
-        if !is_passed && !any_main_started(pod) {
+        let is_behind_started = || pod.records[place + 1..].iter().any(Record::was_begun);
+        if !is_passed && !is_behind_started() {
             break;
         }
     }
     step
+}
+
+/// Stops containers that have to end by themselves: a probe or a hook failed, or all are started again.
+fn stop_each(pod: &Pod<'_>, now: Timestamp, step: &mut Step) {
+    for (place, (plan, record)) in pod.plans.iter().zip(pod.records).enumerate() {
+        if let Some(kill_at) = record.stop_by.filter(|_| record.may_run()) {
+            step.act(place, stopping::next(plan, record, kill_at, true, now));
+        }
+    }
+}
+
+/// Whether all containers are to be started again: a rule of one that ended says so.
+fn is_restart_due(pod: &Pod<'_>) -> bool {
+    let mut containers = pod.plans.iter().zip(pod.records);
+    pod.is_restarting
+        || containers.any(|(plan, record)| match &record.state {
+            State::Terminated(end) => plan.after(end.exit_code) == AfterExit::RestartAll,
+            State::Waiting(_) | State::Starting | State::Running { .. } => false,
+        })
 }
 
 /// Whether no main container runs or will be started.
@@ -142,13 +198,9 @@ fn is_done(pod: &Pod<'_>) -> bool {
     let is_init_lost = containers.clone().any(|(plan, record)| {
         plan.kind == Kind::Init
             && ended_for_good(plan, record)
-            && record.newest_end().is_some_and(|end| end.exit_code != 0)
+            && record.newest_end().is_some_and(|end| !end.is_success())
     });
     is_init_lost || containers.all(|(plan, record)| plan.kind != Kind::Main || ended_for_good(plan, record))
-}
-
-fn any_main_started(pod: &Pod<'_>) -> bool {
-    pod.plans.iter().zip(pod.records).any(|(plan, record)| plan.kind == Kind::Main && record.has_started())
 }
 
 /// Starts a container whose time has come, or says what it waits for.
@@ -185,31 +237,13 @@ fn crash_loop(plan: &Plan, title: &str, delay: Duration, due: Timestamp) -> Wait
 fn next_of_ending(pod: &Pod<'_>, ending: &Ending, now: Timestamp) -> Step {
     let mut step = Step { is_over: !pod.records.iter().any(Record::may_run), ..Step::default() };
     for (place, (plan, record)) in pod.plans.iter().zip(pod.records).enumerate() {
-        if !record.may_run() {
-            continue;
-        }
-        let Some(term_sent_at) = record.term_sent_at else {
+        if record.may_run() {
             let is_turn = plan.kind != Kind::Sidecar || is_sidecars_turn(pod, place);
-            if is_turn || now >= ending.kill_at {
-                step.term.push(place);
-                step.wake(kill_time(ending, now));
-            } else {
-                step.wake(ending.kill_at);
-            }
-            continue;
-        };
-        let kill_at = kill_time(ending, term_sent_at);
-        match record.is_kill_sent {
-            true => {}
-            false if now >= kill_at => step.kill.push(place),
-            false => step.wake(kill_at),
+            let kill_at = record.stop_by.map_or(ending.kill_at, |own| own.min(ending.kill_at));
+            step.act(place, stopping::next(plan, record, kill_at, is_turn, now));
         }
     }
     step
-}
-
-fn kill_time(ending: &Ending, term_sent_at: Timestamp) -> Timestamp {
-    ending.kill_at.max(add(term_sent_at, GRACE_MIN))
 }
 
 /// A sidecar stops after all main containers and all sidecars declared after it.
@@ -230,10 +264,60 @@ pub fn started(record: &mut Record, now: Timestamp, limits: &Limits) -> i32 {
         record.restart_count += 1;
         record.backoff.restarted(end.finished_at, now, limits);
     }
-    record.state = State::Starting;
-    record.term_sent_at = None;
-    record.is_kill_sent = false;
+    *record = Record {
+        state: State::Starting,
+        last: record.last.take(),
+        restart_count: record.restart_count,
+        backoff: record.backoff,
+        container_id: std::mem::take(&mut record.container_id),
+        ..Record::default()
+    };
     record.restart_count
+}
+
+/// Writes down that a container runs: its process is there, and its `postStart` hook is done.
+pub fn runs(plan: &Plan, record: &mut Record, now: Timestamp) {
+    record.state = State::Running { started_at: record.began_at.unwrap_or(now) };
+    if !plan.checks.startup {
+        has_started(plan, record);
+    }
+}
+
+/// Writes down that a container has started: its startup probe has succeeded, or it has none.
+pub fn has_started(plan: &Plan, record: &mut Record) {
+    record.is_started = true;
+    record.is_ready = !plan.checks.readiness;
+}
+
+/// Begins a restart of all containers: what runs has to stop now.
+pub fn begin_reset(records: &mut [Record], now: Timestamp) {
+    for record in records.iter_mut().filter(|record| record.may_run()) {
+        record.stop_by = Some(now);
+    }
+}
+
+/// Ends it: whatever the containers did is behind them (upstream shows the same end for all that ever ran).
+pub fn finish_reset(records: &mut [Record], now: Timestamp) {
+    let message = "The container is removed because RestartAllContainers in place";
+    for record in records.iter_mut().filter(|record| record.was_begun()) {
+        let end = End { reason: RESTARTING_ALL.into(), ..End::unknown(now, message) };
+        *record = Record {
+            last: Some(end),
+            restart_count: record.restart_count,
+            container_id: std::mem::take(&mut record.container_id),
+            state: State::Waiting(Waiting {
+                reason: Some(RESTARTING_ALL),
+                message: message.into(),
+                retry_at: Some(now),
+            }),
+            ..Record::default()
+        };
+    }
+}
+
+/// Writes down that a hook of a container that is being stopped is over.
+pub fn pre_stop_done(record: &mut Record) {
+    record.pre_stop = PreStop::Done;
 }
 
 /// Writes down that a container waits.
@@ -261,7 +345,7 @@ pub fn conclude(plans: &[Plan], records: &mut [Record], now: Timestamp) {
     let inits: Vec<usize> = (0..plans.len()).filter(is_init).collect();
     let last_started = inits.iter().rposition(|place| records[*place].has_started()).unwrap_or(0);
     let inits_are_done = inits.last().is_none_or(|last| match plans[*last].kind {
-        Kind::Init => records[*last].newest_end().is_some_and(|end| end.exit_code == 0),
+        Kind::Init => records[*last].newest_end().is_some_and(End::is_success),
         Kind::Sidecar | Kind::Main => records[*last].has_started(),
     });
     let message = "The container could not be located when the pod was terminated";
@@ -300,6 +384,7 @@ mod tests {
             plans: &plans,
             records: &records,
             ending: ending.as_ref(),
+            is_restarting: false,
             deadline: deadline.map(at),
             limits: &Limits::default(),
             title: "p_ns(u)",
@@ -394,6 +479,40 @@ mod tests {
         assert_eq!(step(Never, &main, None, Some(30), 29), before);
         let after = Step { end: Some(Cause::DeadlineExceeded), ..Step::default() };
         assert_eq!(step(Never, &main, None, Some(30), 30), after);
+    }
+
+    #[test]
+    fn a_restart_of_all_stops_everything_and_begins_with_the_init_containers() {
+        use crate::container::RestartRule;
+        let rule = RestartRule { is_in: true, codes: vec![7], then: AfterExit::RestartAll };
+        let mut plans =
+            [plan("i", Kind::Init, Never), plan("c", Kind::Main, Never), plan("d", Kind::Main, Never)];
+        plans[1].rules = vec![rule];
+        let mut records = vec![ended(0), ended(7), running()];
+        let next = |records: &[Record], is_restarting: bool| {
+            let limits = Limits::default();
+            let pod = Pod {
+                plans: &plans,
+                records,
+                ending: None,
+                is_restarting,
+                deadline: None,
+                limits: &limits,
+                title: "p_ns(u)",
+            };
+            next(&pod, at(20))
+        };
+        assert_eq!(next(&records, false), Step { reset: Some(Reset::Begin), ..Step::default() });
+        begin_reset(&mut records, at(20));
+        assert_eq!(next(&records, true), Step { term: vec![2], wake_at: Some(at(22)), ..Step::default() });
+        records[2] = ended(143);
+        assert_eq!(next(&records, true), Step { reset: Some(Reset::Finish), ..Step::default() });
+        finish_reset(&mut records, at(20));
+        assert_eq!(next(&records, false), starts(&[0]));
+        assert_eq!(crate::phase::of(&plans, &records, false), crate::phase::Phase::Pending);
+        assert_eq!(started(&mut records[0], at(20), &Limits::default()), 1);
+        records[0].state = State::Terminated(crate::container::fixtures::end(0, 21));
+        assert_eq!(next(&records, false), starts(&[1, 2]));
     }
 
     fn termed(second: i64) -> Record {

@@ -74,9 +74,9 @@ pub fn of(plans: &[Plan], records: &[Record], is_over: bool) -> Phase {
 
 fn count_init(tally: &mut Tally, plan: &Plan, record: &Record) {
     match record.newest_end() {
-        Some(end) if end.exit_code == 0 => {}
+        Some(end) if end.is_success() => {}
         Some(end) => {
-            if !plan.restarts(end.exit_code) {
+            if !plan.restarts_after(end) {
                 tally.failed_init_for_good += 1;
             }
             tally.pending_init += 1;
@@ -87,7 +87,10 @@ fn count_init(tally: &mut Tally, plan: &Plan, record: &Record) {
 
 fn count_sidecar(tally: &mut Tally, record: &Record) {
     match &record.state {
-        State::Running { .. } => tally.running += 1,
+        State::Running { .. } => {
+            tally.running += 1;
+            tally.pending_sidecar += usize::from(!record.is_started);
+        }
         State::Waiting(_) | State::Starting if record.last.is_none() => {
             tally.waiting += 1;
             tally.pending_sidecar += 1;
@@ -108,7 +111,7 @@ fn count_main(tally: &mut Tally, plan: &Plan, record: &Record) {
         return;
     };
     tally.stopped += 1;
-    if !plan.restarts(end.exit_code) {
+    if !plan.restarts_after(end) {
         tally.stopped_for_good += 1;
     }
     if matches!(record.state, State::Terminated(_)) && end.exit_code == 0 {
@@ -195,6 +198,8 @@ mod tests {
         for (sidecar, main, want) in [
             (waiting(), waiting(), Phase::Pending),
             (running(), waiting(), Phase::Pending),
+            (Record { is_started: false, ..running() }, waiting(), Phase::Pending),
+            (Record { is_started: false, ..running() }, running(), Phase::Running),
             (running(), running(), Phase::Running),
             (crashing(1), running(), Phase::Running),
             (running(), ended(0), Phase::Running),

@@ -1,25 +1,25 @@
 //! From a container of a pod to a process that can be started: image, environment, command line, directories.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, Secret};
 
-use crate::env::{self, Facts, Reference, Sources};
+use crate::cgroup::Group;
+use crate::env::{self, Reference, Sources};
 use crate::logs::{self, PodName};
 use crate::pod::Context;
 use crate::runtimes::Process;
 use crate::runtimes::keeper::MARKER;
+use crate::runtimes::sandbox::Sandbox;
+use crate::{mounts, security};
 
 /// When a container whose configuration was missing is tried again (upstream: the next sync of the pod after
 /// an error).
 const CONFIG_RETRY: Duration = Duration::from_secs(10);
 /// How long the API server has to answer for a ConfigMap or Secret.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
-/// Mounted into every pod by clusters; a process of this machine does without.
-const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-
 /// Why a container cannot be started, in the words of a waiting state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Error {
@@ -37,6 +37,10 @@ impl Error {
     fn config(message: String) -> Self {
         Self { reason: "CreateContainerConfigError", message, retry_in: Some(CONFIG_RETRY) }
     }
+
+    fn create(message: String) -> Self {
+        Self { reason: "CreateContainerError", message, retry_in: Some(CONFIG_RETRY) }
+    }
 }
 
 /// Which pod, for the place of its logs.
@@ -48,32 +52,76 @@ pub(crate) fn pod_name(pod: &Pod) -> PodName<'_> {
     }
 }
 
+/// A container that is ready to be started.
+pub(crate) struct Prepared {
+    pub(crate) process: Process,
+    pub(crate) group: Option<Group>,
+}
+
 /// The process of one run of a container.
 pub(crate) async fn process(
     context: &Context,
     pod: &Pod,
     container: &Container,
     run: i32,
-) -> Result<Process, Error> {
+) -> Result<Prepared, Error> {
     check(container, context.config.runtime_override_host)?;
     let sources = fetch(context, pod, &env::references(container)).await?;
-    let facts =
-        Facts { ip: "127.0.0.1", cpu: context.config.capacity.cpu, memory: context.config.capacity.memory };
-    let base = base_environment(pod);
-    let environment = env::environment(pod, container, &sources, &facts, &base);
+    let environment = env::environment(pod, container, &sources, &context.facts(), &base_environment(pod));
     let mut env = environment.map_err(|error| Error::config(error.to_string()))?;
     let argv = env::command_line(container, &env);
+    let (sandbox, group) = sandbox(context, pod, container, run, &env)?;
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     env.push((MARKER.into(), format!("{uid}/{}/{run}", container.name)));
     let log = logs::path(&context.logs, pod_name(pod), &container.name, run);
     let directory = log.parent().unwrap_or(&context.logs);
-    std::fs::create_dir_all(directory).map_err(|error| Error {
-        reason: "CreateContainerError",
-        message: format!("create log directory {}: {error}", directory.display()),
-        retry_in: Some(CONFIG_RETRY),
-    })?;
+    std::fs::create_dir_all(directory)
+        .map_err(|error| Error::create(format!("create log directory {}: {error}", directory.display())))?;
     let cwd = context.config.work_dir.join(container.working_dir.as_deref().unwrap_or_default());
-    Ok(Process { argv, env, cwd, log })
+    Ok(Prepared { process: Process { argv, env, cwd, log, sandbox: sandbox.map(Box::new) }, group })
+}
+
+/// What the container sees and may do; `None` for what the agent does.
+fn sandbox(
+    context: &Context,
+    pod: &Pod,
+    container: &Container,
+    run: i32,
+    env: &[(String, String)],
+) -> Result<(Option<Sandbox>, Option<Group>), Error> {
+    let Some(spec) = &pod.spec else { return Ok((None, None)) };
+    let passwd = || std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let title = title(pod);
+    let security =
+        security::of(spec, container, &title, context.own, |uid| security::group_in(&passwd(), uid))
+            .map_err(Error::config)?;
+    let mut mounts = mounts::of(context, pod, container, env).map_err(Error::config)?;
+    let is_optional = mounts.is_empty() && !security.has_read_only_root;
+    if !is_optional || mounts::names_message(container) {
+        mounts.extend(mounts::message(context, pod, container, run).map_err(Error::create)?);
+    }
+    let hostname = spec.hostname.as_ref().or(pod.metadata.name.as_ref());
+    let hostname = hostname.filter(|_| !mounts.is_empty() && spec.host_network != Some(true));
+    let group = context.group(pod, container, run).map_err(Error::create)?;
+    let sandbox = Sandbox {
+        stage: mounts::stage(context, pod),
+        hostname: hostname.map(|name| name.chars().take(63).collect()),
+        mounts,
+        has_read_only_root: security.has_read_only_root,
+        user: security.user,
+        keeps_privileges_down: security.keeps_privileges_down,
+        dropped_capabilities: security.dropped_capabilities,
+        cgroups: group.iter().flat_map(Group::members).collect(),
+        is_optional,
+    };
+    let plain = Sandbox { stage: sandbox.stage.clone(), is_optional, ..Sandbox::default() };
+    Ok(((sandbox != plain).then_some(sandbox), group))
+}
+
+/// A pod in texts: `name_namespace(uid)`.
+pub(crate) fn title(pod: &Pod) -> String {
+    let PodName { namespace, name, uid } = pod_name(pod);
+    format!("{name}_{namespace}({uid})")
 }
 
 /// Refuses what this runtime cannot do, and says what to do instead.
@@ -93,14 +141,6 @@ fn check(container: &Container, is_any_image_host: bool) -> Result<(), Error> {
         );
         return Err(Error::for_good("CreateContainerError", message));
     }
-    let mut mounts = container.volume_mounts.iter().flatten();
-    if let Some(mount) = mounts.find(|mount| mount.mount_path != TOKEN_PATH) {
-        let message = format!(
-            "volume {:?} cannot be mounted at {}: the host runtime has no volumes; use a path of this machine",
-            mount.name, mount.mount_path
-        );
-        return Err(Error::for_good("CreateContainerConfigError", message));
-    }
     Ok(())
 }
 
@@ -118,39 +158,63 @@ fn base_environment(pod: &Pod) -> Vec<(String, String)> {
 
 /// Asks the API server for what the environment needs. What is not there is left out.
 async fn fetch(context: &Context, pod: &Pod, references: &BTreeSet<Reference>) -> Result<Sources, Error> {
+    let found = objects(context, pod, references).await.map_err(Error::config)?;
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let sources = found.into_iter().map(|(reference, found)| {
+        (reference, found.data.into_iter().map(|(key, value)| (key, text(value))).collect())
+    });
+    Ok(sources.collect())
+}
+
+/// The data of an object.
+pub(crate) struct Found {
+    pub(crate) data: BTreeMap<String, Vec<u8>>,
+    /// What of a ConfigMap is not text: files can have it, variables not.
+    pub(crate) binary: BTreeMap<String, Vec<u8>>,
+}
+
+/// Asks the API server for objects. What is not there is left out.
+pub(crate) async fn objects(
+    context: &Context,
+    pod: &Pod,
+    references: &BTreeSet<Reference>,
+) -> Result<BTreeMap<Reference, Found>, String> {
     if references.is_empty() {
-        return Ok(Sources::new());
+        return Ok(BTreeMap::new());
     }
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let client = &context.config.client;
     let all = try_join_all(references.iter().map(|reference| fetch_one(client, namespace, reference)));
     match tokio::time::timeout(FETCH_TIMEOUT, all).await {
         Ok(Ok(found)) => Ok(found.into_iter().flatten().collect()),
-        Ok(Err(error)) => Err(Error::config(error.to_string())),
-        Err(_) => Err(Error::config("timed out waiting for the API server".into())),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("timed out waiting for the API server".into()),
     }
 }
-
-type Found = Option<(Reference, std::collections::BTreeMap<String, String>)>;
 
 async fn fetch_one(
     client: &kube::Client,
     namespace: &str,
     reference: &Reference,
-) -> Result<Found, kube::Error> {
-    let data = match reference {
+) -> Result<Option<(Reference, Found)>, kube::Error> {
+    let bytes = |data: Option<BTreeMap<String, k8s_openapi::ByteString>>| -> BTreeMap<String, Vec<u8>> {
+        data.into_iter().flatten().map(|(key, value)| (key, value.0)).collect()
+    };
+    let found = match reference {
         Reference::ConfigMap(name) => {
             let maps = kube::Api::<ConfigMap>::namespaced(client.clone(), namespace);
-            maps.get_opt(name).await?.map(|map| map.data.unwrap_or_default())
+            maps.get_opt(name).await?.map(|map| Found {
+                data: map.data.into_iter().flatten().map(|(key, text)| (key, text.into_bytes())).collect(),
+                binary: bytes(map.binary_data),
+            })
         }
         Reference::Secret(name) => {
             let secrets = kube::Api::<Secret>::namespaced(client.clone(), namespace);
-            let text = |bytes: k8s_openapi::ByteString| String::from_utf8_lossy(&bytes.0).into_owned();
-            let found = secrets.get_opt(name).await?.map(|secret| secret.data.unwrap_or_default());
-            found.map(|data| data.into_iter().map(|(key, value)| (key, text(value))).collect())
+            let secret = secrets.get_opt(name).await?;
+            secret.map(|secret| Found { data: bytes(secret.data), binary: BTreeMap::new() })
         }
     };
-    Ok(data.map(|data| (reference.clone(), data)))
+    Ok(found.map(|found| (reference.clone(), found)))
 }
 
 #[cfg(test)]
@@ -161,11 +225,9 @@ mod tests {
 
     #[test]
     fn what_the_host_cannot_do_is_refused_with_a_way_out() {
-        let mount = |path: &str| json!([{"name": "v", "mountPath": path}]);
         for (container, is_any, want) in [
             (json!({"image": "host", "command": ["true"]}), false, None),
             (json!({"image": "busybox", "command": ["true"]}), true, None),
-            (json!({"image": "host", "command": ["true"], "volumeMounts": mount(TOKEN_PATH)}), false, None),
             (
                 json!({"image": "busybox", "command": ["true"]}),
                 false,
@@ -181,14 +243,6 @@ mod tests {
                 Some((
                     "CreateContainerError",
                     "no command specified: container \"c\" needs `command`, for the host has no entrypoint",
-                )),
-            ),
-            (
-                json!({"image": "host", "command": ["true"], "volumeMounts": mount("/data")}),
-                false,
-                Some((
-                    "CreateContainerConfigError",
-                    "volume \"v\" cannot be mounted at /data: the host runtime has no volumes; use a path of this machine",
                 )),
             ),
         ] {

@@ -1,16 +1,42 @@
-//! The Node object of this agent.
+//! The Node object of this agent, its conditions, and the lease that says that it is alive.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::agent::Config;
+use crate::pod::Context;
+
+/// How often the lease is renewed (upstream: a quarter of its duration).
+const RENEW_EVERY: Duration = Duration::from_secs(10);
+/// Without a renewal for this long a node is not believed to be alive.
+const LEASE_SECONDS: i32 = 40;
+/// How often the status is sent when nothing has changed (nodeStatusReportFrequency).
+const REPORT_EVERY: Duration = Duration::from_secs(300);
+/// Where leases of nodes are.
+const LEASES: &str = "kube-node-lease";
+
+/// What the node says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Health {
+    /// Its conditions of pressure that are true.
+    pub(crate) pressure: Vec<&'static str>,
+    /// It shuts down.
+    pub(crate) is_closing: bool,
+}
 
 /// Creates the Node, or brings the one of an agent before up to date.
 pub(crate) async fn node(config: &Config) -> Result<(), kube::Error> {
     let nodes = kube::Api::<Node>::all(config.client.clone());
     let name = config.node_name.as_str();
-    let wanted = object(config, jiff::Timestamp::now());
+    let wanted = object(config, Timestamp::now());
     let node: Node = serde_json::from_value(wanted.clone()).map_err(kube::Error::SerdeError)?;
     match nodes.create(&PostParams::default(), &node).await {
         Ok(_) => {}
@@ -25,7 +51,108 @@ pub(crate) async fn node(config: &Config) -> Result<(), kube::Error> {
     Ok(())
 }
 
-fn object(config: &Config, now: jiff::Timestamp) -> Value {
+/// Keeps the Node and its lease fresh, until nobody changes `health` any more.
+pub(crate) async fn keep_alive(context: std::sync::Weak<Context>, mut health: watch::Receiver<Health>) {
+    let mut ticks = tokio::time::interval(RENEW_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut since = BTreeMap::new();
+    let mut reported = tokio::time::Instant::now();
+    loop {
+        let is_changed = tokio::select! {
+            _ = ticks.tick() => false,
+            changed = health.changed() => match changed {
+                Ok(()) => true,
+                Err(_) => return,
+            },
+        };
+        let Some(context) = context.upgrade() else { return };
+        let config = &context.config;
+        if let Err(error) = renew(config).await {
+            tracing::warn!(%error, "renew the lease of the node");
+        }
+        if is_changed || reported.elapsed() >= REPORT_EVERY {
+            let conditions = conditions(&health.borrow_and_update(), &mut since, Timestamp::now());
+            match report(&context, conditions).await {
+                Ok(()) => reported = tokio::time::Instant::now(),
+                Err(error) => tracing::warn!(%error, "report the status of the node"),
+            }
+        }
+    }
+}
+
+async fn report(context: &Arc<Context>, conditions: Value) -> Result<(), kube::Error> {
+    let config = &context.config;
+    let nodes = kube::Api::<Node>::all(config.client.clone());
+    let patch = Patch::Strategic(json!({"status": {"conditions": conditions}}));
+    match nodes.patch_status(&config.node_name, &PatchParams::default(), &patch).await {
+        Ok(_) => Ok(()),
+        // Somebody has deleted it; it is still here.
+        Err(kube::Error::Api(status)) if status.code == 404 => node(config).await,
+        Err(error) => Err(error),
+    }
+}
+
+async fn renew(config: &Config) -> Result<(), kube::Error> {
+    let leases = kube::Api::<Lease>::namespaced(config.client.clone(), LEASES);
+    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+    let spec = json!({
+        "holderIdentity": config.node_name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now,
+    });
+    let patch = Patch::Merge(json!({"spec": spec}));
+    match leases.patch(&config.node_name, &PatchParams::default(), &patch).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        result => return result.map(drop),
+    }
+    let node = kube::Api::<Node>::all(config.client.clone()).get(&config.node_name).await?;
+    let owner =
+        json!({"apiVersion": "v1", "kind": "Node", "name": config.node_name, "uid": node.metadata.uid});
+    let lease = json!({"metadata": {"name": config.node_name, "ownerReferences": [owner]}, "spec": spec});
+    let lease = serde_json::from_value(lease).map_err(kube::Error::SerdeError)?;
+    leases.create(&PostParams::default(), &lease).await.map(drop)
+}
+
+/// The conditions of a node; `since` remembers when each changed.
+fn conditions(
+    health: &Health,
+    since: &mut BTreeMap<&'static str, (bool, Timestamp)>,
+    now: Timestamp,
+) -> Value {
+    let mut condition = |type_: &'static str, is_true: bool, reason: &str, message: &str| {
+        let known = since.get(type_).filter(|(was_true, _)| *was_true == is_true).map(|(_, at)| *at);
+        let at = known.unwrap_or(now);
+        since.insert(type_, (is_true, at));
+        let text = |time: Timestamp| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        json!({
+            "type": type_, "status": if is_true { "True" } else { "False" }, "reason": reason, "message": message,
+            "lastHeartbeatTime": text(now), "lastTransitionTime": text(at),
+        })
+    };
+    let has = |type_: &str| health.pressure.contains(&type_);
+    let memory = match has("MemoryPressure") {
+        true => ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+        false => ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    };
+    let disk = match has("DiskPressure") {
+        true => ("KubeletHasDiskPressure", "kubelet has disk pressure"),
+        false => ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    };
+    let pids = match has("PIDPressure") {
+        true => ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+        false => ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    };
+    let ready = match health.is_closing {
+        true => ("KubeletNotReady", "node is shutting down"),
+        false => ("KubeletReady", "kubelet is posting ready status"),
+    };
+    json!([
+        condition("MemoryPressure", has("MemoryPressure"), memory.0, memory.1),
+        condition("DiskPressure", has("DiskPressure"), disk.0, disk.1),
+        condition("PIDPressure", has("PIDPressure"), pids.0, pids.1),
+        condition("Ready", !health.is_closing, ready.0, ready.1),
+    ])
+}
+
+fn object(config: &Config, now: Timestamp) -> Value {
     let uname = rustix::system::uname();
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -45,13 +172,6 @@ fn object(config: &Config, now: jiff::Timestamp) -> Value {
         "memory": config.capacity.memory.to_string(),
         "pods": config.capacity.pods.to_string(),
     });
-    let since = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let condition = |type_: &str, status: &str, reason: &str, message: &str| {
-        json!({
-            "type": type_, "status": status, "reason": reason, "message": message,
-            "lastHeartbeatTime": since, "lastTransitionTime": since,
-        })
-    };
     json!({
         "apiVersion": "v1",
         "kind": "Node",
@@ -64,12 +184,7 @@ fn object(config: &Config, now: jiff::Timestamp) -> Value {
                 {"type": "InternalIP", "address": "127.0.0.1"},
                 {"type": "Hostname", "address": config.node_name},
             ],
-            "conditions": [
-                condition("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-                condition("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-                condition("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-                condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
-            ],
+            "conditions": conditions(&Health::default(), &mut BTreeMap::new(), now),
             "nodeInfo": {
                 "architecture": arch,
                 "bootID": "",
@@ -84,4 +199,37 @@ fn object(config: &Config, now: jiff::Timestamp) -> Value {
             },
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::container::fixtures::at;
+
+    #[test]
+    fn conditions_say_what_is_short_and_since_when() {
+        let mut since = BTreeMap::new();
+        let brief = |conditions: &Value| -> Vec<String> {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let all = conditions.as_array().expect("a list").iter();
+            all.map(|c| {
+                format!("{}={} {}", text(&c["type"]), text(&c["status"]), text(&c["lastTransitionTime"]))
+            })
+            .collect()
+        };
+        let first = conditions(&Health::default(), &mut since, at(0));
+        assert_eq!(brief(&first)[3], "Ready=True 1970-01-01T00:00:00Z");
+        let health = Health { pressure: vec!["DiskPressure"], is_closing: true };
+        let second = conditions(&health, &mut since, at(60));
+        assert_eq!(
+            brief(&second),
+            [
+                "MemoryPressure=False 1970-01-01T00:00:00Z",
+                "DiskPressure=True 1970-01-01T00:01:00Z",
+                "PIDPressure=False 1970-01-01T00:00:00Z",
+                "Ready=False 1970-01-01T00:01:00Z",
+            ]
+        );
+        assert_eq!(second[3]["message"], "node is shutting down");
+    }
 }

@@ -17,6 +17,8 @@ use crate::phase::Phase;
 
 /// Every pod of this machine is reached here.
 const LOOPBACK: &str = "127.0.0.1";
+/// What the termination messages of all containers of a pod may have together.
+const MESSAGE_BYTES_MAX: usize = 12 << 10;
 
 /// Everything a status is made of.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +35,8 @@ pub struct View<'a> {
     pub reason: Option<(&'a str, &'a str)>,
     /// The message of a `DisruptionTarget` condition that this node adds.
     pub disruption: Option<&'a str>,
+    /// Whether all containers are being started again; `None` if no rule can do that.
+    pub restart_all: Option<bool>,
     /// When the agent saw the pod first.
     pub start_time: Timestamp,
     /// The status that the API has.
@@ -76,11 +80,11 @@ fn container_status(view: &View<'_>, plan: &Plan, record: &Record) -> ContainerS
         name: plan.name.clone(),
         image: image.unwrap_or_default(),
         ready: is_ready(plan, record),
-        started: Some(matches!(record.state, State::Running { .. })),
+        started: Some(matches!(record.state, State::Running { .. }) && record.is_started),
         restart_count: record.restart_count,
         container_id: (!record.container_id.is_empty()).then(|| record.container_id.clone()),
         state: Some(state(view.plans, &record.state)),
-        last_state: Some(record.last.as_ref().map(terminated).unwrap_or_default()),
+        last_state: Some(record.last.as_ref().map(|end| terminated(view.plans, end)).unwrap_or_default()),
         ..ContainerStatus::default()
     }
 }
@@ -88,7 +92,7 @@ fn container_status(view: &View<'_>, plan: &Plan, record: &Record) -> ContainerS
 fn is_ready(plan: &Plan, record: &Record) -> bool {
     match (&record.state, plan.kind) {
         (State::Terminated(end), Kind::Init) => end.exit_code == 0,
-        (State::Running { .. }, Kind::Sidecar | Kind::Main) => true,
+        (State::Running { .. }, Kind::Sidecar | Kind::Main) => record.is_ready,
         _ => false,
     }
 }
@@ -112,16 +116,18 @@ fn state(plans: &[Plan], state: &State) -> ContainerState {
             running: Some(ContainerStateRunning { started_at: Some(Time(*started_at)) }),
             ..ContainerState::default()
         },
-        State::Terminated(end) => terminated(end),
+        State::Terminated(end) => terminated(plans, end),
     }
 }
 
-fn terminated(end: &End) -> ContainerState {
+/// The end of a container. All messages of a pod together are bounded (upstream: MaxPodTerminationMessageLogLength).
+fn terminated(plans: &[Plan], end: &End) -> ContainerState {
+    let limit = end.message.floor_char_boundary(MESSAGE_BYTES_MAX / plans.len().max(1));
     ContainerState {
         terminated: Some(ContainerStateTerminated {
             exit_code: end.exit_code,
             reason: Some(end.reason.clone()),
-            message: (!end.message.is_empty()).then(|| end.message.clone()),
+            message: (!end.message.is_empty()).then(|| end.message[..limit].to_owned()),
             started_at: end.started_at.map(Time),
             finished_at: Some(Time(end.finished_at)),
             container_id: (!end.container_id.is_empty()).then(|| end.container_id.clone()),
@@ -153,10 +159,19 @@ fn conditions(view: &View<'_>) -> Vec<PodCondition> {
     let mut claims = vec![
         Claim { holds: !view.phase.is_terminal(), ..Claim::holds("PodReadyToStartContainers") },
         initialized(view),
-        readiness(view, "Ready"),
+        ready(view),
         readiness(view, "ContainersReady"),
         Claim::holds("PodScheduled"),
     ];
+    claims.extend(view.restart_all.map(|is_restarting| match is_restarting {
+        true => Claim {
+            type_: "AllContainersRestarting",
+            holds: true,
+            reason: Some("RestartAllContainersStarted"),
+            message: Some("container exited with restart policy rule".into()),
+        },
+        false => Claim { holds: false, ..Claim::holds("AllContainersRestarting") },
+    }));
     // Sent in the very patch that makes the phase terminal.
     if let Some(message) = view.disruption.filter(|_| view.phase.is_terminal()) {
         claims.push(Claim {
@@ -195,7 +210,7 @@ fn initialized(view: &View<'_>) -> Claim {
     let incomplete: Vec<&str> = containers()
         .filter(|(plan, record)| match plan.kind {
             Kind::Init => !is_ready(plan, record),
-            Kind::Sidecar => !record.has_started(),
+            Kind::Sidecar => !record.is_started,
             Kind::Main => false,
         })
         .map(|(plan, _)| plan.name.as_str())
@@ -206,6 +221,35 @@ fn initialized(view: &View<'_>) -> Claim {
     }
     let message = format!("containers with incomplete status: [{}]", incomplete.join(" "));
     Claim::fails(type_, "ContainersNotInitialized", Some(message))
+}
+
+/// Containers first, then the gates that others hold.
+fn ready(view: &View<'_>) -> Claim {
+    let containers = readiness(view, "Ready");
+    let gates = view.pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
+    if !containers.holds {
+        return containers;
+    }
+    let conditions = || view.pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let closed: Vec<String> = gates
+        .filter_map(|gate| {
+            let gate = &gate.condition_type;
+            match conditions().find(|condition| condition.type_ == *gate) {
+                Some(condition) if condition.status == "True" => None,
+                Some(condition) => Some(format!(
+                    "the status of pod readiness gate {gate:?} is not \"True\", but {}",
+                    condition.status
+                )),
+                None => {
+                    Some(format!("corresponding condition of pod readiness gate {gate:?} does not exist."))
+                }
+            }
+        })
+        .collect();
+    match closed.is_empty() {
+        true => containers,
+        false => Claim::fails("Ready", "ReadinessGatesNotReady", Some(closed.join(", "))),
+    }
 }
 
 fn readiness(view: &View<'_>, type_: &'static str) -> Claim {
@@ -371,6 +415,7 @@ mod tests {
             phase,
             reason: None,
             disruption: None,
+            restart_all: None,
             start_time: at(1),
             known,
             now: at(100),
@@ -530,6 +575,7 @@ mod tests {
                 phase,
                 reason: Some(("Terminated", "bye")),
                 disruption: Some("bye"),
+                restart_all: None,
                 start_time: at(1),
                 known: &known,
                 now: at(2),

@@ -45,6 +45,7 @@ struct Live {
     env: Vec<(String, String)>,
     cwd: PathBuf,
     log: PathBuf,
+    pid: Option<i32>,
     ended: CancellationToken,
 }
 
@@ -56,7 +57,7 @@ impl Table {
     /// A container is being started.
     pub(crate) fn insert(&self, uid: &str, container: &str, run: i32, process: &Process) {
         let Process { env, cwd, log, .. } = process.clone();
-        let live = Live { run, env, cwd, log, ended: CancellationToken::new() };
+        let live = Live { run, env, cwd, log, pid: None, ended: CancellationToken::new() };
         self.0.lock().insert((uid.to_owned(), container.to_owned()), live);
     }
 
@@ -65,6 +66,23 @@ impl Table {
         if let Some(live) = self.0.lock().remove(&(uid.to_owned(), container.to_owned())) {
             live.ended.cancel();
         }
+    }
+
+    /// A container has a process.
+    pub(crate) fn set_pid(&self, uid: &str, container: &str, pid: i32) {
+        if let Some(live) = self.0.lock().get_mut(&(uid.to_owned(), container.to_owned())) {
+            live.pid = Some(pid);
+        }
+    }
+
+    /// The main process of a container that runs.
+    pub(crate) fn pid(&self, uid: &str, container: &str) -> Option<i32> {
+        self.get(uid, container)?.pid
+    }
+
+    /// Environment and working directory of a container that runs.
+    pub(crate) fn environment(&self, uid: &str, container: &str) -> Option<(Vec<(String, String)>, PathBuf)> {
+        self.get(uid, container).map(|live| (live.env, live.cwd))
     }
 
     fn get(&self, uid: &str, container: &str) -> Option<Live> {

@@ -43,7 +43,9 @@ async fn text(chunks: Chunks) -> String {
 
 impl Fixture {
     async fn new() -> Self {
-        let server = windlass_apiserver::Server::new(windlass_apiserver::Config::default());
+        let accounts = windlass_apiserver::Accounts::Checked;
+        let config = windlass_apiserver::Config { accounts, ..windlass_apiserver::Config::default() };
+        let server = windlass_apiserver::Server::new(config);
         let client = kube::Client::new(server.router(), "default");
         let directory = tempfile::tempdir().expect("a directory");
         let mut config = Config::new(client.clone(), "here", directory.path());

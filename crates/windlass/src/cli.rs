@@ -10,7 +10,7 @@ mod look;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use windlass_api::Gates;
 
-use crate::{controller, durations, explain, lint, run, server, why};
+use crate::{controller, durations, explain, lint, node, run, server, why};
 use look::{CompletionsArgs, ExplainArgs, LintArgs, ManArgs, WhyArgs};
 
 const EXAMPLES: &str = "\
@@ -88,6 +88,21 @@ Exit codes:
   1    the controller could not start
   2    the command line is wrong; nothing was started";
 
+const NODE_EXAMPLES: &str = "\
+Examples:
+  # A second node for a server on this machine, with a token of its own
+  windlass token --user system:node:two --group system:masters > two.token
+  windlass node --name two --server https://127.0.0.1:6443 --token-file two.token \\
+      --certificate-authority ~/.local/share/windlass/pki/ca.crt --data-dir /var/lib/windlass-two
+
+  # The same with the administrator's kubeconfig
+  windlass node --name two --kubeconfig ~/.local/share/windlass/kubeconfig --data-dir /tmp/two
+
+Exit codes:
+  0    stopped by SIGINT or SIGTERM; pods were ended gracefully
+  1    the node could not start
+  2    the command line is wrong; nothing was started";
+
 /// Kubernetes Jobs, complete and exact, on this machine.
 #[derive(Debug, Parser)]
 #[command(name = "windlass", version, max_term_width = 100, after_help = ALL_EXAMPLES)]
@@ -116,6 +131,9 @@ enum Command {
     /// Control the Jobs of a Kubernetes cluster until stopped
     #[command(after_help = CONTROLLER_EXAMPLES)]
     Controller(ControllerArgs),
+    /// Run pods of a server on this machine, as one more node, until stopped
+    #[command(after_help = NODE_EXAMPLES)]
+    Node(NodeArgs),
     /// Make a bearer token for a user of a server on this machine, and print it
     #[command(after_help = TOKEN_EXAMPLES)]
     Token(TokenArgs),
@@ -294,6 +312,57 @@ struct ControllerArgs {
     leader_elect_resource_namespace: Option<String>,
 }
 
+#[derive(Debug, Args)]
+struct NodeArgs {
+    /// How to reach the server
+    #[arg(long, value_name = "FILE", conflicts_with = "server", required_unless_present = "server")]
+    kubeconfig: Option<PathBuf>,
+
+    /// The address of the server, such as https://127.0.0.1:6443
+    #[arg(long, value_name = "URL", requires = "certificate_authority")]
+    server: Option<String>,
+
+    /// A token for the server
+    #[arg(long, value_name = "TOKEN", env = "WINDLASS_TOKEN", hide_env_values = true, requires = "server")]
+    token: Option<String>,
+
+    /// A file with the token
+    #[arg(long, value_name = "FILE", requires = "server", conflicts_with = "token")]
+    token_file: Option<PathBuf>,
+
+    /// The certificate that the server's is signed by
+    #[arg(long, value_name = "FILE")]
+    certificate_authority: Option<PathBuf>,
+
+    /// The name of the node [default: that of this machine]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+
+    /// Where to keep logs and volumes
+    #[arg(long, value_name = "DIR")]
+    data_dir: PathBuf,
+
+    /// How long pods may take to end when the node stops
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = durations::parse)]
+    shutdown_grace_period: Duration,
+
+    /// The last part of it, for critical pods
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = durations::parse)]
+    shutdown_grace_period_critical_pods: Duration,
+
+    /// Evict pods when less than 100 MiB of memory, 10 % of the disk or 5 % of its inodes are left
+    #[arg(long)]
+    evict: bool,
+
+    /// How many processes and threads a container may have [default: as many as the machine allows]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
+    pod_pids_limit: Option<i64>,
+
+    /// Run the command of any image on this machine, without the image
+    #[arg(long, value_name = "RUNTIME")]
+    runtime: Option<Runtime>,
+}
+
 /// Which Jobs a controller manages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Manage {
@@ -372,6 +441,13 @@ pub fn main() -> ExitCode {
         Command::Man(args) => args.write(&Cli::command()),
         Command::Server(args) => server::main(args.into()),
         Command::Controller(args) => controller::main(args.into()),
+        Command::Node(args) => match args.try_into() {
+            Ok(options) => node::main(&options),
+            Err(error) => {
+                eprintln!("error: {error}");
+                ExitCode::from(crate::EXIT_BAD_INPUT)
+            }
+        },
         Command::Token(TokenArgs { data_dir, user, groups }) => {
             server::token(&server::TokenOptions { data_dir, user, groups })
         }
@@ -421,6 +497,37 @@ impl From<ServerArgs> for server::Options {
             backoff_max: args.backoff_max,
             runs_any_image_on_host: matches!(args.runtime, Some(Runtime::Host)),
         }
+    }
+}
+
+impl TryFrom<NodeArgs> for node::Options {
+    type Error = String;
+
+    fn try_from(args: NodeArgs) -> Result<Self, String> {
+        let token = match (args.token, args.token_file) {
+            (Some(token), _) => token,
+            (None, Some(file)) => std::fs::read_to_string(&file)
+                .map(|text| text.trim().to_owned())
+                .map_err(|error| format!("read token {}: {error}", file.display()))?,
+            (None, None) => String::new(),
+        };
+        let access = match (args.kubeconfig, args.server, args.certificate_authority) {
+            (Some(file), _, _) => node::Access::Kubeconfig(file),
+            (None, Some(server), Some(ca)) => node::Access::Token { server, token, ca },
+            (None, _, _) => {
+                return Err("give --kubeconfig, or --server and --certificate-authority".to_owned());
+            }
+        };
+        Ok(Self {
+            access,
+            name: args.name,
+            data_dir: args.data_dir,
+            shutdown_grace: args.shutdown_grace_period,
+            shutdown_grace_critical: args.shutdown_grace_period_critical_pods,
+            evicts: args.evict,
+            pids_max: args.pod_pids_limit,
+            runs_any_image_on_host: matches!(args.runtime, Some(Runtime::Host)),
+        })
     }
 }
 
@@ -502,6 +609,30 @@ mod tests {
             runs_any_image_on_host: true,
         };
         assert_eq!(server::Options::from(args), expected);
+    }
+
+    #[test]
+    fn flags_of_a_node_reach_its_options() {
+        let line = "windlass node --server https://s:1 --token t --certificate-authority ca --name n --data-dir d \
+                    --shutdown-grace-period 9s --shutdown-grace-period-critical-pods 2s --evict --pod-pids-limit 7 \
+                    --runtime host";
+        let command = Cli::try_parse_from(line.split_whitespace()).expect("parses").command;
+        let Command::Node(args) = command else { panic!("{command:?}") };
+        let expected = node::Options {
+            access: node::Access::Token { server: "https://s:1".into(), token: "t".into(), ca: "ca".into() },
+            name: Some("n".into()),
+            data_dir: "d".into(),
+            shutdown_grace: Duration::from_secs(9),
+            shutdown_grace_critical: Duration::from_secs(2),
+            evicts: true,
+            pids_max: Some(7),
+            runs_any_image_on_host: true,
+        };
+        assert_eq!(node::Options::try_from(args), Ok(expected));
+        for bad in ["windlass node --data-dir d", "windlass node --data-dir d --server https://s:1 --token t"]
+        {
+            assert!(Cli::try_parse_from(bad.split_whitespace()).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod durations;
 mod explain;
 mod lint;
 mod manifest;
+mod node;
 mod parts;
 mod run;
 mod server;
@@ -51,4 +52,10 @@ fn with_threads(work: impl Future<Output = ExitCode>) -> ExitCode {
             ExitCode::from(EXIT_FAILED)
         }
     }
+}
+
+/// An error and what led to it, on one line.
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let sources = std::iter::successors(error.source(), |error| error.source());
+    sources.fold(error.to_string(), |text, source| format!("{text}: {source}"))
 }

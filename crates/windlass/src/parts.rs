@@ -29,6 +29,8 @@ pub struct Setup {
     pub nodes: Vec<Node>,
     /// Run the command of any image on this machine.
     pub runs_any_image_on_host: bool,
+    /// Keep the logs of pods that were deleted.
+    pub keeps_logs: bool,
     /// Also what a cluster has for objects that live longer than one Job: collection of what nobody owns and of lost pods,
     /// Jobs whose time is up, deleted namespaces, CronJobs.
     pub keeps_house: bool,
@@ -81,6 +83,9 @@ impl Parts {
             config.capacity = node.capacity;
             config.runtime_override_host = setup.runs_any_image_on_host;
             config.disruption_conditions = setup.gates.pod_disruption_conditions;
+            config.keeps_logs = setup.keeps_logs;
+            // Nobody would read them in a run of one Job.
+            config.events = setup.keeps_house.then(|| crate::node::publish(client));
             agents.push(Agent::start(config).await?);
         }
         Ok(Self { cancel, tasks, agents, scheduler })

@@ -27,9 +27,14 @@ pub struct PodName<'a> {
     pub uid: &'a str,
 }
 
+/// The directory of a pod's logs.
+pub fn pod_directory(logs: &Path, pod: PodName<'_>) -> PathBuf {
+    logs.join(format!("{}_{}_{}", pod.namespace, pod.name, pod.uid))
+}
+
 /// The directory of a container's logs.
 pub fn directory(logs: &Path, pod: PodName<'_>, container: &str) -> PathBuf {
-    logs.join(format!("{}_{}_{}", pod.namespace, pod.name, pod.uid)).join(container)
+    pod_directory(logs, pod).join(container)
 }
 
 /// The log of one run of a container; runs count from 0, so this is the restart count at that time.

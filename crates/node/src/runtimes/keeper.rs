@@ -41,6 +41,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::output::{Output, new_log};
 use super::protocol::{self, Exit, Guest, Process, Report, Request, StartError};
+use super::sandbox::{self, Sandbox};
 use super::streams;
 
 /// The environment variable that says to which container a process belongs.
@@ -121,6 +122,7 @@ struct Container {
     id: u64,
     marker: String,
     output: Output,
+    sandbox: Option<Box<Sandbox>>,
     /// Set when the main process has ended and other members may still live.
     ended: Option<Exit>,
 }
@@ -170,7 +172,8 @@ impl Keeper {
         match spawn(process) {
             Ok((pid, output)) => {
                 let marker = marker(&process.env);
-                self.containers.insert(pid, Container { id, marker, output, ended: None });
+                let sandbox = process.sandbox.clone();
+                self.containers.insert(pid, Container { id, marker, output, sandbox, ended: None });
                 self.tell(&Report::Started { id, pid });
             }
             Err(error) => self.tell(&Report::Failed { id, error }),
@@ -187,8 +190,9 @@ impl Keeper {
             .iter()
             .find(|(_, container)| container.marker == marker && container.ended.is_none());
         let started = match container {
-            Some((&container, _)) => {
-                streams.and_then(|streams| Ok((container, spawn_guest(guest, streams)?)))
+            Some((&pid, container)) => {
+                let sandbox = container.sandbox.as_deref().map(|sandbox| (sandbox, pid));
+                streams.and_then(|streams| Ok((pid, spawn_guest(guest, streams, sandbox)?)))
             }
             None => Err(StartError::ContainerGone),
         };
@@ -322,45 +326,97 @@ fn marker(env: &[(String, String)]) -> String {
 fn spawn(process: &Process) -> Result<(i32, Output), StartError> {
     let log_error =
         |error: io::Error| StartError::Log { path: process.log.clone(), error: error.to_string() };
-    let mut command = command(&process.argv, &process.env, &process.cwd)?;
+    let sandbox = process.sandbox.as_deref();
+    let mut command = command(&process.argv, &process.env, &process.cwd, sandbox.is_some())?;
     let log = new_log(&process.log).map_err(log_error)?;
     let (reader, writer) = io::pipe().map_err(log_error)?;
     let output = Output::start(reader.into(), log, &process.log).map_err(log_error)?;
     command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(log_error)?).stderr(writer);
-    Ok((run(command, &process.argv, false)?, output))
+    let cwd = process.cwd.clone();
+    let enter = sandbox.cloned().map(|sandbox| -> Enter { Box::new(move || sandbox.enter(&cwd)) });
+    Ok((run(command, &process.argv, false, enter)?, output))
 }
 
-/// Starts one process that talks to these streams in its own session, and returns its pid.
-fn spawn_guest(guest: &Guest, [stdin, stdout, stderr]: [OwnedFd; 3]) -> Result<i32, StartError> {
-    let mut command = command(&guest.argv, &guest.env, &guest.cwd)?;
+/// Starts one process that talks to these streams in its own session, and returns its pid. `sandbox`: what the container
+/// that it joins has, and the pid of that.
+fn spawn_guest(
+    guest: &Guest,
+    [stdin, stdout, stderr]: [OwnedFd; 3],
+    sandbox: Option<(&Sandbox, i32)>,
+) -> Result<i32, StartError> {
+    let mut command = command(&guest.argv, &guest.env, &guest.cwd, sandbox.is_some())?;
     command.stdin(stdin).stdout(stdout).stderr(stderr);
-    run(command, &guest.argv, guest.has_terminal)
+    let enter = match sandbox {
+        None => None,
+        Some((sandbox, pid)) => {
+            let namespaces = sandbox.namespaces(pid).map_err(|error| StartError::Sandbox {
+                error: format!("open the namespaces of the container: {error}"),
+            })?;
+            let (sandbox, cwd) = (sandbox.clone(), guest.cwd.clone());
+            Some(Box::new(move || sandbox.join(&namespaces, &cwd)) as Enter)
+        }
+    };
+    run(command, &guest.argv, guest.has_terminal, enter)
 }
 
 fn exec_error(argv: &[String], error: &io::Error) -> StartError {
     StartError::Exec { program: argv.first().cloned().unwrap_or_default(), error: error.to_string() }
 }
 
-fn command(argv: &[String], env: &[(String, String)], cwd: &Path) -> Result<Command, StartError> {
+/// `enters_later`: the working directory is one of the process's own, which is not there yet.
+fn command(
+    argv: &[String],
+    env: &[(String, String)],
+    cwd: &Path,
+    enters_later: bool,
+) -> Result<Command, StartError> {
     let Some((program, args)) = argv.split_first() else {
         return Err(exec_error(argv, &io::ErrorKind::InvalidInput.into()));
     };
-    check_directory(cwd)?;
     let mut command = Command::new(program);
-    command.args(args).env_clear().envs(env.iter().map(|(name, value)| (name, value))).current_dir(cwd);
+    command.args(args).env_clear().envs(env.iter().map(|(name, value)| (name, value)));
+    if !enters_later {
+        check_directory(cwd)?;
+        command.current_dir(cwd);
+    }
     Ok(command)
 }
 
-fn run(mut command: Command, argv: &[String], has_terminal: bool) -> Result<i32, StartError> {
+/// Makes a process one of a container, in the process itself.
+type Enter = Box<dyn Fn() -> Result<(), sandbox::Error> + Send + Sync>;
+
+fn run(
+    mut command: Command,
+    argv: &[String],
+    has_terminal: bool,
+    enter: Option<Enter>,
+) -> Result<i32, StartError> {
     let keeper = rustix::process::getpid();
-    // SAFETY: the closure makes a few system calls, allocates nothing and takes no lock, as code between fork
-    // and exec must.
+    let failed = |error: &io::Error| StartError::Sandbox { error: error.to_string() };
+    // Carries what can't be said by an error number.
+    let mut why = match &enter {
+        Some(_) => Some(io::pipe().map_err(|error| failed(&error))?),
+        None => None,
+    };
+    let tell =
+        why.as_ref().map(|(_, writer)| writer.try_clone()).transpose().map_err(|error| failed(&error))?;
+    // SAFETY: the closure makes system calls. What it allocates in a sandbox it may: the keeper has one thread, so that no
+    // lock can be held by another.
     unsafe {
         command.pre_exec(move || {
             rustix::process::setsid()?;
             if has_terminal {
                 rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
             }
+            if let Some(enter) = &enter
+                && let Err(error) = enter()
+            {
+                if let Some(mut tell) = tell.as_ref() {
+                    let _ = io::Write::write_all(&mut tell, error.to_string().as_bytes());
+                }
+                return Err(io::ErrorKind::Other.into());
+            }
+            // After a change of the user, which would take it away.
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
             // The keeper may have died before the line above could see to it.
             if rustix::process::getppid() != Some(keeper) {
@@ -369,8 +425,23 @@ fn run(mut command: Command, argv: &[String], has_terminal: bool) -> Result<i32,
             Ok(())
         });
     }
-    let child = command.spawn().map_err(|error| exec_error(argv, &error))?;
-    Ok(child.id().cast_signed())
+    let spawned = command.spawn();
+    // With the command goes the other end of the pipe.
+    drop(command);
+    match spawned {
+        Ok(child) => Ok(child.id().cast_signed()),
+        Err(error) => Err(match why.take().map(|(reader, writer)| (drop(writer), reader)) {
+            Some(((), reader)) => told(reader).unwrap_or_else(|| exec_error(argv, &error)),
+            None => exec_error(argv, &error),
+        }),
+    }
+}
+
+/// What a process said before it gave up.
+fn told(mut reader: io::PipeReader) -> Option<StartError> {
+    let mut text = String::new();
+    io::Read::read_to_string(&mut reader, &mut text).ok()?;
+    (!text.is_empty()).then_some(StartError::Sandbox { error: text })
 }
 
 /// Tells a bad working directory from a bad program, which the kernel reports alike.

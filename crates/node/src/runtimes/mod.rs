@@ -5,6 +5,8 @@ pub mod host;
 pub mod keeper;
 mod output;
 mod protocol;
+#[allow(unsafe_code)] // JUSTIFICATION: unshare is unsafe for file descriptors, which are not unshared.
+pub mod sandbox;
 pub mod streams;
 
 pub use protocol::{Exit, Guest, Process, StartError};

@@ -7,6 +7,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+use super::sandbox::Sandbox;
+
 /// The longest frame that is read. Linux allows 2 MiB of arguments and environment by default (a quarter of
 /// the stack limit), JSON escapes can make it longer; beyond this a peer is broken.
 const FRAME_BYTES_MAX: usize = 32 << 20;
@@ -22,6 +24,9 @@ pub struct Process {
     pub cwd: PathBuf,
     /// The file that gets its standard output and error. Made anew; its directory must be there.
     pub log: PathBuf,
+    /// What it sees and may do, if that is not what the agent does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<Box<Sandbox>>,
 }
 
 /// One process to run beside the main one of a container.
@@ -81,6 +86,12 @@ pub enum StartError {
         /// The first of the arguments.
         program: String,
         /// What the kernel said.
+        error: String,
+    },
+    /// What it should see, or as whom it should run, could not be set up.
+    #[error("set up the container: {error}")]
+    Sandbox {
+        /// What failed.
         error: String,
     },
     /// The container in which it was to run has ended.

@@ -1,6 +1,8 @@
 //! Runs this test program again as its own process keeper, and looks at the processes of the machine.
 #![allow(dead_code)] // each test program uses its part of it
 
+pub mod fixture;
+
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

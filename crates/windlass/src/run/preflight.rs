@@ -6,9 +6,6 @@ use windlass_job::observation::Manages;
 
 use crate::manifest::{Kind, Object, Problem, Rejected};
 
-/// Clusters mount it into every pod; a process of this machine does without.
-const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-
 const HINT_MANAGED: &str = "remove spec.managedBy, or set it to windlass.dev/job-controller";
 const HINT_SUSPENDED: &str = "set spec.suspend to false: nobody could resume the Job here";
 const HINT_PARALLELISM: &str = "set spec.parallelism to how many pods may run at a time";
@@ -16,7 +13,10 @@ const HINT_IMAGE: &str =
     "set image: host to run the command on this machine, or use --runtime host for every image";
 const HINT_COMMAND: &str =
     "this machine has no entrypoint to fall back on: set command, for example [sh, -c, ...]";
-const HINT_MOUNT: &str = "use paths of this machine instead of volumes";
+
+const HINT_VOLUME: &str = "use emptyDir, hostPath, configMap, secret, downwardAPI or projected";
+/// The kinds of volumes that this machine has.
+const VOLUMES: [&str; 6] = ["emptyDir", "hostPath", "configMap", "secret", "downwardAPI", "projected"];
 
 /// Finds everything in the Jobs that can't be run here.
 pub fn check(file: &str, objects: &[Object], is_any_image_host: bool) -> Result<(), Rejected> {
@@ -54,6 +54,16 @@ fn of_job(job: &Object, is_any_image_host: bool) -> Vec<(Problem, &'static str)>
             found.push((job.problem("spec.parallelism", text), HINT_PARALLELISM));
         }
     }
+    let volumes = spec["template"]["spec"]["volumes"].as_array();
+    for (at, volume) in volumes.into_iter().flatten().enumerate() {
+        let kinds = volume.as_object().into_iter().flatten().map(|(kind, _)| kind.as_str());
+        let foreign = kinds.filter(|kind| *kind != "name").find(|kind| !VOLUMES.contains(kind));
+        if let Some(kind) = foreign {
+            let path = format!("spec.template.spec.volumes[{at}].{kind}");
+            found
+                .push((job.problem(&path, format!("{path}: this machine has no such volumes")), HINT_VOLUME));
+        }
+    }
     for list in ["initContainers", "containers"] {
         let containers = spec["template"]["spec"][list].as_array();
         for (at, container) in containers.into_iter().flatten().enumerate() {
@@ -82,15 +92,6 @@ fn of_container(
     }
     if container["command"].as_array().is_none_or(Vec::is_empty) {
         report("command", "is not set".to_owned(), HINT_COMMAND);
-    }
-    let mounts = container["volumeMounts"].as_array();
-    for (at, mount) in mounts.into_iter().flatten().enumerate() {
-        let target = mount["mountPath"].as_str().unwrap_or_default();
-        if target != TOKEN_PATH {
-            let text =
-                format!("nothing can be mounted at {target:?}: processes of this machine see its own files");
-            report(&format!("volumeMounts[{at}]"), text, HINT_MOUNT);
-        }
     }
     found
 }
@@ -131,15 +132,15 @@ mod tests {
     fn everything_that_can_not_be_run_is_told_with_its_place() {
         let spec = "  managedBy: example.com/other\n  template:\n    spec:\n      initContainers:\n      \
                     - {name: i, image: busybox, command: [x]}\n      containers:\n      - name: a\n        image: host\n        \
-                    volumeMounts:\n        - name: v\n          mountPath: /data\n";
+                    volumeMounts:\n        - name: v\n          mountPath: /data\n      volumes:\n      - name: v\n        \
+                    emptyDir: {}\n      - name: w\n        nfs: {server: s, path: /}\n";
         assert_eq!(
             told(spec, false),
             "error: f:5:3: document 1: job/x: spec.managedBy: \"example.com/other\" does not run here\n\
+             error: f:20:9: document 1: job/x: spec.template.spec.volumes[1].nfs: this machine has no such volumes\n\
              error: f:9:19: document 1: job/x: spec.template.spec.initContainers[0].image: \"busybox\" can't be run: \
              no images are pulled\n\
              error: f:11:9: document 1: job/x: spec.template.spec.containers[0].command: is not set\n\
-             error: f:14:11: document 1: job/x: spec.template.spec.containers[0].volumeMounts[0]: nothing can be \
-             mounted at \"/data\": processes of this machine see its own files\n\
              hint: remove spec.managedBy, or set it to windlass.dev/job-controller"
         );
     }

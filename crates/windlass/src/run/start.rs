@@ -23,6 +23,7 @@ use super::{JobName, Options, disrupt, name_of, preflight, print, progress};
 use crate::durations;
 use crate::manifest::{self, Kind, Object, Rejected};
 use crate::parts::{Node, Setup};
+use crate::with_sources;
 
 /// The name of a node that is the only one.
 const NODE: &str = "this-machine";
@@ -98,6 +99,7 @@ pub async fn start<'a>(options: &'a Options, screen: &Screen) -> Result<Option<S
         observer: Some(Arc::new(Listener(hear.clone()))),
         nodes: nodes(options.nodes, &data_dir),
         runs_any_image_on_host: options.runs_any_image_on_host,
+        keeps_logs: options.keep.is_some(),
         // The Job is shown when it ended, also one whose own time is up.
         keeps_house: false,
     };
@@ -227,9 +229,4 @@ fn directory(keep: Option<&Path>) -> Result<(PathBuf, Option<tempfile::TempDir>)
     let absolute =
         std::path::absolute(keep).map_err(|source| Error::Directory { path: keep.to_owned(), source })?;
     Ok((absolute, None))
-}
-
-fn with_sources(error: &dyn std::error::Error) -> String {
-    let sources = std::iter::successors(error.source(), |error| error.source());
-    sources.fold(error.to_string(), |text, source| format!("{text}: {source}"))
 }

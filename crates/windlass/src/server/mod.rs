@@ -28,7 +28,7 @@ use windlass_job::backoff::Backoff;
 use windlass_node::Capacity;
 
 use crate::parts::{Node, Parts, Setup};
-use crate::{EXIT_BAD_INPUT, EXIT_FAILED, with_threads};
+use crate::{EXIT_BAD_INPUT, EXIT_FAILED, with_sources, with_threads};
 
 /// Kubernetes' own grace period of a pod that names none; a server that stops waits no longer for any.
 const GRACE_MAX: Duration = Duration::from_secs(30);
@@ -124,9 +124,10 @@ pub fn main(options: Options) -> ExitCode {
     with_threads(async { report(run(&options).await) })
 }
 
-fn node(number: u32, data_dir: &Path) -> Node {
+fn node(number: u32, count: u32, data_dir: &Path) -> Node {
     let name = format!("node-{number}");
-    Node { directory: data_dir.join("nodes").join(&name), name, capacity: Capacity::of_this_machine() }
+    let capacity = Capacity::of_this_machine().share(count);
+    Node { directory: data_dir.join("nodes").join(&name), name, capacity }
 }
 
 /// Makes a token and prints it.
@@ -187,7 +188,7 @@ async fn run(options: &Options) -> Result<(), Error> {
     kubeconfig::check(&path).map_err(kubeconfig_error)?;
 
     // First the store, whose lock keeps a second server out of the directory.
-    // Our own nodes have no volumes to put a token in.
+    // Our own nodes give a token only to pods that ask for one: a volume in every pod would cost more than the pod.
     let accounts = if options.nodes == 0 { Accounts::Mounted } else { Accounts::Checked };
     let config = Config { gates: options.gates, accounts, ..Config::default() };
     let server = Server::open(config, &data_dir.join("store")).map_err(|error| start(&error))?;
@@ -224,8 +225,9 @@ async fn run(options: &Options) -> Result<(), Error> {
             ..Settings::default()
         },
         observer: None,
-        nodes: (1..=options.nodes).map(|number| node(number, &data_dir)).collect(),
+        nodes: (1..=options.nodes).map(|number| node(number, options.nodes, &data_dir)).collect(),
         runs_any_image_on_host: options.runs_any_image_on_host,
+        keeps_logs: false,
         keeps_house: true,
     };
     let client = kube::Client::new(server.own_router(), "default");
@@ -269,15 +271,4 @@ fn quoted(text: &str) -> String {
 
 fn signed(duration: Duration) -> SignedDuration {
     SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
-}
-
-/// An error and what led to it, on one line.
-fn with_sources(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(&format!(": {error}"));
-        source = error.source();
-    }
-    text
 }

@@ -10,6 +10,7 @@ mod input;
 mod kubectl;
 mod kubectl_streams;
 mod look;
+mod node;
 mod nothing_left_behind;
 mod output;
 mod python_client;

@@ -1,0 +1,346 @@
+//! Limits of containers as control groups of the kernel, of both versions.
+//!
+//! What to make and write is decided here; [`Group::make`] does it. Without the right to make groups containers run
+//! without limits, and the agent says so once.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::Container;
+use windlass_api::quantity::Quantity;
+
+/// The period in which CPU time is counted, in microseconds (upstream: QuotaPeriod).
+const CPU_PERIOD: i64 = 100_000;
+/// The least CPU time in a period (upstream: MinQuotaPeriod).
+const CPU_QUOTA_MIN: i64 = 1000;
+
+/// How control groups are mounted, and where groups of ours go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// One tree for all.
+    V2(PathBuf),
+    /// A tree for each controller: `memory`, `cpu`, `pids`.
+    V1(BTreeMap<&'static str, PathBuf>),
+}
+
+/// The controllers that are used.
+const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
+
+impl Layout {
+    /// From what the kernel says in `/proc/self/mountinfo` and `/proc/self/cgroup`. Groups go beside the one of this
+    /// process (version 2 wants processes in leaves only), or below it (version 1).
+    pub fn read(mounts: &str, own: &str) -> Option<Self> {
+        let path_of = |controller: &str| {
+            let line = own.lines().find(|line| {
+                let mut parts = line.splitn(3, ':');
+                let names = parts.nth(1).unwrap_or_default();
+                names == controller
+                    || (!controller.is_empty() && names.split(',').any(|name| name == controller))
+            })?;
+            line.splitn(3, ':').nth(2).map(|path| path.trim_start_matches('/').to_owned())
+        };
+        let (mut first, mut second) = (BTreeMap::new(), None);
+        for line in mounts.lines() {
+            let Some((left, right)) = line.split_once(" - ") else { continue };
+            let point = left.split(' ').nth(4).unwrap_or_default();
+            let mut kind = right.split(' ');
+            match kind.next() {
+                Some("cgroup2") => second = Some(PathBuf::from(point)),
+                Some("cgroup") => {
+                    let options = kind.nth(1).unwrap_or_default();
+                    for controller in CONTROLLERS {
+                        if options.split(',').any(|option| option == controller) {
+                            let own = path_of(controller).unwrap_or_default();
+                            first.insert(controller, Path::new(point).join(own).join("windlass"));
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        if !first.is_empty() {
+            return Some(Self::V1(first));
+        }
+        let own = path_of("").unwrap_or_default();
+        let beside = Path::new(&own).parent().unwrap_or(Path::new("")).join("windlass");
+        second.map(|root| Self::V2(root.join(beside)))
+    }
+
+    /// Removes the groups that an agent before this one left. Those with processes in them stay.
+    pub(crate) fn sweep(&self) {
+        let trees: Vec<&PathBuf> = match self {
+            Self::V2(tree) => vec![tree],
+            Self::V1(trees) => trees.values().collect(),
+        };
+        for entry in
+            trees.into_iter().flat_map(|tree| std::fs::read_dir(tree).into_iter().flatten().flatten())
+        {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                let _ = std::fs::remove_dir(entry.path());
+            }
+        }
+    }
+
+    /// Of this process.
+    pub fn of_this_process() -> Option<Self> {
+        let read = |file| std::fs::read_to_string(file).ok();
+        Self::read(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)
+    }
+}
+
+/// What a container may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of memory.
+    pub memory: Option<i64>,
+    /// Thousandths of a CPU.
+    pub cpu: Option<i64>,
+    /// Thousandths of a CPU that it has a claim to.
+    pub cpu_request: Option<i64>,
+    /// How many processes and threads.
+    pub pids: Option<i64>,
+}
+
+impl Limits {
+    /// Those of a container, and the node's own for processes.
+    pub fn of(container: &Container, pids: Option<i64>) -> Self {
+        let resources = container.resources.as_ref();
+        let amount = |is_limit: bool, name: &str| -> Option<Quantity> {
+            let list =
+                resources.and_then(|all| if is_limit { all.limits.as_ref() } else { all.requests.as_ref() });
+            list?.get(name)?.0.parse::<Quantity>().ok().filter(|quantity| !quantity.is_zero())
+        };
+        let cpu = amount(true, "cpu").map(|cpu| cpu.milli_value());
+        Self {
+            memory: amount(true, "memory").map(|memory| memory.value()),
+            cpu,
+            cpu_request: amount(false, "cpu").map(|cpu| cpu.milli_value()).or(cpu),
+            pids,
+        }
+    }
+}
+
+/// A group for one container: what to make, what to write, what to read.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Group {
+    /// The directories, each with what is to be written in it.
+    pub directories: Vec<(PathBuf, Vec<(&'static str, String)>)>,
+    /// The file that counts processes that were killed for memory.
+    pub oom: Option<PathBuf>,
+}
+
+impl Group {
+    /// The group for these limits; `None` when there are none.
+    pub fn plan(layout: &Layout, name: &str, limits: &Limits) -> Option<Self> {
+        if *limits == Limits::default() {
+            return None;
+        }
+        let quota = limits.cpu.map(|milli| (milli * CPU_PERIOD / 1000).max(CPU_QUOTA_MIN));
+        let shares = limits.cpu_request.map(|milli| (milli * 1024 / 1000).clamp(2, 262_144));
+        Some(match layout {
+            Layout::V2(root) => {
+                let mut files = Vec::new();
+                if let Some(bytes) = limits.memory {
+                    files.push(("memory.max", bytes.to_string()));
+                    // All of a container, not the process that happened to ask last.
+                    files.push(("memory.oom.group", "1".to_owned()));
+                }
+                files.extend(quota.map(|quota| ("cpu.max", format!("{quota} {CPU_PERIOD}"))));
+                files.extend(shares.map(|shares| ("cpu.weight", weight(shares).to_string())));
+                files.extend(limits.pids.map(|pids| ("pids.max", pids.to_string())));
+                let directory = root.join(name);
+                let oom = limits.memory.map(|_| directory.join("memory.events"));
+                Self { directories: vec![(directory, files)], oom }
+            }
+            Layout::V1(trees) => {
+                let mut group = Self::default();
+                let mut add = |controller: &str, files: Vec<(&'static str, String)>| {
+                    if let Some(tree) = trees.get(controller).filter(|_| !files.is_empty()) {
+                        group.directories.push((tree.join(name), files));
+                    }
+                };
+                add(
+                    "memory",
+                    limits.memory.map(|b| ("memory.limit_in_bytes", b.to_string())).into_iter().collect(),
+                );
+                let mut cpu = Vec::new();
+                if let Some(quota) = quota {
+                    cpu.push(("cpu.cfs_period_us", CPU_PERIOD.to_string()));
+                    cpu.push(("cpu.cfs_quota_us", quota.to_string()));
+                }
+                cpu.extend(shares.map(|shares| ("cpu.shares", shares.to_string())));
+                add("cpu", cpu);
+                add("pids", limits.pids.map(|pids| ("pids.max", pids.to_string())).into_iter().collect());
+                let oom = trees.get("memory").filter(|_| limits.memory.is_some());
+                group.oom = oom.map(|tree| tree.join(name).join("memory.oom_control"));
+                group
+            }
+        })
+    }
+
+    /// Makes it.
+    pub(crate) fn make(&self) -> io::Result<()> {
+        for (directory, files) in &self.directories {
+            let parent = directory.parent().unwrap_or(directory);
+            std::fs::create_dir_all(parent)?;
+            // Version 2: what children may have has to be said in each group above; version 1 has no such file.
+            for above in [parent.parent(), Some(parent)].into_iter().flatten() {
+                let control = above.join("cgroup.subtree_control");
+                if control.exists() {
+                    for controller in CONTROLLERS {
+                        let _ = std::fs::write(&control, format!("+{controller}"));
+                    }
+                }
+            }
+            match std::fs::create_dir(directory) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+            for (file, value) in files {
+                std::fs::write(directory.join(file), value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The files that a process is written to that belongs to it.
+    pub fn members(&self) -> Vec<PathBuf> {
+        self.directories.iter().map(|(directory, _)| directory.join("cgroup.procs")).collect()
+    }
+
+    /// Whether a process of it was killed for memory.
+    pub(crate) fn ran_out_of_memory(&self) -> bool {
+        let text = self.oom.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
+        text.is_some_and(|text| oom_kills(&text) > 0)
+    }
+
+    /// Removes it. Nothing happens to one with processes in it.
+    pub(crate) fn remove(&self) {
+        for (directory, _) in &self.directories {
+            let _ = std::fs::remove_dir(directory);
+        }
+    }
+}
+
+/// From `memory.oom_control` or `memory.events`.
+fn oom_kills(text: &str) -> u64 {
+    let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Version 2's share of the CPU for one of version 1 (upstream: the formula of runc).
+fn weight(shares: i64) -> i64 {
+    1 + ((shares - 2) * 9999) / 262_142
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const MOUNTS_V1: &str = "\
+30 20 0:25 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+31 20 0:26 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:1 - cgroup cgroup rw,cpu,cpuacct
+32 20 0:27 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids
+33 20 0:28 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+34 20 0:29 / /proc rw - proc proc rw";
+    const MOUNTS_V2: &str =
+        "30 20 0:25 / /sys/fs/cgroup rw,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate";
+
+    fn v1() -> Layout {
+        let own = "3:cpu,cpuacct:/\n4:memory:/box/1\n8:pids:/\n0::/";
+        Layout::read(MOUNTS_V1, own).expect("a layout")
+    }
+
+    fn v2() -> Layout {
+        Layout::read(MOUNTS_V2, "0::/system.slice/windlass.service").expect("a layout")
+    }
+
+    #[test]
+    fn the_layout_is_what_the_kernel_says() {
+        let trees = [
+            ("cpu", "/sys/fs/cgroup/cpu,cpuacct/windlass"),
+            ("memory", "/sys/fs/cgroup/memory/box/1/windlass"),
+            ("pids", "/sys/fs/cgroup/pids/windlass"),
+        ];
+        let trees = trees.into_iter().map(|(name, path)| (name, path.into())).collect();
+        assert_eq!(v1(), Layout::V1(trees));
+        assert_eq!(v2(), Layout::V2("/sys/fs/cgroup/system.slice/windlass".into()));
+        let at_root = Layout::read(MOUNTS_V2, "0::/");
+        assert_eq!(at_root, Some(Layout::V2("/sys/fs/cgroup/windlass".into())));
+        assert_eq!(Layout::read("34 20 0:29 / /proc rw - proc proc rw", ""), None);
+    }
+
+    #[test]
+    fn limits_become_files_of_both_versions() {
+        let container = serde_json::from_value(json!({"name": "c", "resources": {
+            "requests": {"cpu": "500m"}, "limits": {"cpu": "1500m", "memory": "64Mi"},
+        }}));
+        let limits = Limits::of(&container.expect("a container"), Some(100));
+        let text = |files: &[(&'static str, &str)]| -> Vec<(&'static str, String)> {
+            files.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
+        };
+        let group = Group::plan(&v1(), "x", &limits).expect("limits");
+        assert_eq!(
+            group,
+            Group {
+                directories: vec![
+                    (
+                        "/sys/fs/cgroup/memory/box/1/windlass/x".into(),
+                        text(&[("memory.limit_in_bytes", "67108864")])
+                    ),
+                    (
+                        "/sys/fs/cgroup/cpu,cpuacct/windlass/x".into(),
+                        text(&[
+                            ("cpu.cfs_period_us", "100000"),
+                            ("cpu.cfs_quota_us", "150000"),
+                            ("cpu.shares", "512"),
+                        ]),
+                    ),
+                    ("/sys/fs/cgroup/pids/windlass/x".into(), text(&[("pids.max", "100")])),
+                ],
+                oom: Some("/sys/fs/cgroup/memory/box/1/windlass/x/memory.oom_control".into()),
+            }
+        );
+        let group = Group::plan(&v2(), "x", &limits).expect("limits");
+        let files = [
+            ("memory.max", "67108864"),
+            ("memory.oom.group", "1"),
+            ("cpu.max", "150000 100000"),
+            ("cpu.weight", "20"),
+            ("pids.max", "100"),
+        ];
+        let directory = PathBuf::from("/sys/fs/cgroup/system.slice/windlass/x");
+        assert_eq!(group.members(), [directory.join("cgroup.procs")]);
+        let want = Group {
+            directories: vec![(directory.clone(), text(&files))],
+            oom: Some(directory.join("memory.events")),
+        };
+        assert_eq!(group, want);
+    }
+
+    #[test]
+    fn a_container_without_limits_needs_no_group_and_a_limit_alone_is_a_request() {
+        let container = |value| Limits::of(&serde_json::from_value(value).expect("a container"), None);
+        let none = container(json!({"name": "c", "resources": {"requests": {"memory": "1Gi"}}}));
+        assert_eq!(Group::plan(&v2(), "x", &none), None);
+        let cpu = container(json!({"name": "c", "resources": {"limits": {"cpu": "1m"}}}));
+        assert_eq!(cpu, Limits { cpu: Some(1), cpu_request: Some(1), ..Limits::default() });
+        let group = Group::plan(&v2(), "x", &cpu).expect("a limit");
+        assert_eq!(group.directories[0].1, [("cpu.max", "1000 100000".into()), ("cpu.weight", "1".into())]);
+        assert_eq!(group.oom, None);
+    }
+
+    #[test]
+    fn kills_for_memory_are_counted_in_both_versions() {
+        for (text, want) in [
+            ("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n", 2),
+            ("low 0\nhigh 0\nmax 7\noom 1\noom_kill 1\noom_group_kill 1\n", 1),
+            ("oom_kill_disable 0\n", 0),
+        ] {
+            assert_eq!(oom_kills(text), want);
+        }
+    }
+}

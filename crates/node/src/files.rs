@@ -1,0 +1,63 @@
+//! What a pod leaves on this machine, and how it goes when the pod is gone.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::pod::Context;
+use crate::{logs, mounts, prepare};
+
+/// The files of one pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Files {
+    uid: String,
+    logs: Option<PathBuf>,
+    /// Volumes and the like.
+    own: PathBuf,
+}
+
+impl Files {
+    /// Those of a pod.
+    pub(crate) fn of(context: &Context, pod: &Pod) -> Self {
+        Self {
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            logs: Some(logs::pod_directory(&context.logs, prepare::pod_name(pod))),
+            own: context.pod_directory(pod),
+        }
+    }
+
+    /// Those of all pods that ever were here and are not removed.
+    pub(crate) fn all(context: &Context) -> Vec<Self> {
+        let pods = context.config.data_dir.join("pods");
+        let entries = |path: &Path| {
+            let names = std::fs::read_dir(path).into_iter().flatten().flatten();
+            names.filter_map(|entry| entry.file_name().into_string().ok()).collect::<Vec<_>>()
+        };
+        let of_logs = entries(&context.logs).into_iter().map(|name| {
+            let uid = name.rsplit('_').next().unwrap_or_default().to_owned();
+            Self { own: pods.join(&uid), logs: Some(context.logs.join(name)), uid }
+        });
+        let of_pods = entries(&pods).into_iter().map(|uid| Self { own: pods.join(&uid), logs: None, uid });
+        of_logs.chain(of_pods).collect()
+    }
+
+    /// The UID of the pod.
+    pub(crate) fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    /// Removes them; the logs only if they are not to be kept. Links in them are not followed.
+    pub(crate) fn remove(&self, keeps_logs: bool) {
+        if self.uid.is_empty() {
+            return;
+        }
+        mounts::remove(&self.own);
+        let Some(logs) = self.logs.as_ref().filter(|_| !keeps_logs) else { return };
+        match std::fs::remove_dir_all(logs) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => tracing::warn!(%error, path = %logs.display(), "remove logs"),
+        }
+    }
+}

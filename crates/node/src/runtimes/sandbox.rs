@@ -1,0 +1,483 @@
+//! What a process sees and may do, set up between fork and exec: its mounts, host name, user and limits.
+//!
+//! ```text
+//!   /            the machine's own
+//!   ├── data     a mount point that the machine has: the volume is mounted there
+//!   └── etc      a directory that lacks a mount point: a file system of its own, in which every entry of the
+//!       ├── …    machine's directory is mounted (`Tree::open_up`), so that the mount point can be made beside them
+//!       └── config
+//! ```
+//!
+//! Nothing of it is seen by anybody else, and it goes with the last process in it. Runs in a child of the keeper,
+//! which has one thread: it may allocate.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
+use rustix::process::{Gid, Uid};
+use rustix::thread::{CapabilitySet, UnshareFlags};
+use serde::{Deserialize, Serialize};
+
+/// What is different for a process from what the agent itself sees and may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sandbox {
+    /// Mounted in this order.
+    pub mounts: Vec<Mount>,
+    /// A directory of the pod that mounts can be prepared on.
+    pub stage: PathBuf,
+    /// Its host name.
+    pub hostname: Option<String>,
+    /// Nothing but the mounts can be written to.
+    pub has_read_only_root: bool,
+    /// As whom it runs.
+    pub user: Option<User>,
+    /// `no_new_privs`.
+    pub keeps_privileges_down: bool,
+    /// What it may not do even as root, by the bits of the kernel.
+    pub dropped_capabilities: u64,
+    /// The `cgroup.procs` files that it has to be in.
+    pub cgroups: Vec<PathBuf>,
+    /// It runs without mounts and host name where the kernel does not allow them.
+    pub is_optional: bool,
+}
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mount {
+    /// What is mounted.
+    pub source: PathBuf,
+    /// The part of it; never leads out of it.
+    pub sub_path: Option<PathBuf>,
+    /// Where: an absolute path.
+    pub target: PathBuf,
+    /// It can't be written to.
+    pub is_read_only: bool,
+}
+
+/// As whom a process runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// More groups.
+    pub groups: Vec<u32>,
+}
+
+/// What could not be set up.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {error}")]
+pub(super) struct Error {
+    what: String,
+    error: io::Error,
+}
+
+type Result<T> = std::result::Result<T, Error>;
+
+trait Named<T> {
+    fn named(self, what: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T, E: Into<io::Error>> Named<T> for std::result::Result<T, E> {
+    fn named(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|error| Error { what: what(), error: error.into() })
+    }
+}
+
+impl Sandbox {
+    fn needs_namespace(&self) -> bool {
+        !self.mounts.is_empty() || self.hostname.is_some() || self.has_read_only_root
+    }
+
+    /// Sets everything up for this process, which is about to become another program.
+    pub(super) fn enter(&self, cwd: &Path) -> Result<()> {
+        self.enter_cgroups()?;
+        if self.needs_namespace() {
+            match new_namespace(self.hostname.is_some()) {
+                Ok(()) => self.set_up_namespace()?,
+                Err(_) if self.is_optional => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.become_user(cwd)
+    }
+
+    /// The same for a process that joins one that runs, `pid`.
+    pub(super) fn join(&self, namespaces: &[OwnedFd], cwd: &Path) -> Result<()> {
+        self.enter_cgroups()?;
+        for namespace in namespaces {
+            rustix::thread::move_into_link_name_space(namespace.as_fd(), None)
+                .named(|| "enter the namespace of the container".into())?;
+        }
+        self.become_user(cwd)
+    }
+
+    /// The namespaces of a process that was set up so.
+    pub(super) fn namespaces(&self, pid: i32) -> io::Result<Vec<OwnedFd>> {
+        if !self.needs_namespace() {
+            return Ok(Vec::new());
+        }
+        let is_own_user = !rustix::process::geteuid().is_root();
+        let names = if is_own_user { &["user", "mnt", "uts"][..] } else { &["mnt", "uts"][..] };
+        names.iter().map(|name| Ok(fs::File::open(format!("/proc/{pid}/ns/{name}"))?.into())).collect()
+    }
+
+    fn enter_cgroups(&self) -> Result<()> {
+        for file in &self.cgroups {
+            fs::write(file, "0").named(|| format!("enter cgroup {}", file.display()))?;
+        }
+        Ok(())
+    }
+
+    fn set_up_namespace(&self) -> Result<()> {
+        if let Some(name) = &self.hostname {
+            rustix::system::sethostname(name.as_bytes()).named(|| format!("set host name {name}"))?;
+        }
+        if self.has_read_only_root {
+            make_read_only()?;
+        }
+        let mut tree = Tree { sandbox: self, own: Vec::new(), opened: Vec::new() };
+        for mount in &self.mounts {
+            tree.mount(mount)?;
+        }
+        let opened = tree.opened.iter().filter(|_| self.has_read_only_root);
+        opened.into_iter().try_for_each(|directory| set_access(directory, true))
+    }
+
+    fn become_user(&self, cwd: &Path) -> Result<()> {
+        let in_cwd = || format!("working directory {}", cwd.display());
+        let mut entered = rustix::process::chdir(cwd);
+        for number in 0..u64::BITS {
+            let capability = CapabilitySet::from_bits_retain(1 << number);
+            if self.dropped_capabilities & (1 << number) != 0 {
+                // One that this kernel does not know is not there to be dropped.
+                let _ = rustix::thread::remove_capability_from_bounding_set(capability);
+            }
+        }
+        if let Some(user) = &self.user {
+            let groups: Vec<Gid> = user.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
+            let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+            let what = || format!("become user {} of group {}", user.uid, user.gid);
+            rustix::thread::set_thread_groups(&groups).named(what)?;
+            rustix::thread::set_thread_res_gid(gid, gid, gid).named(what)?;
+            rustix::thread::set_thread_res_uid(uid, uid, uid).named(what)?;
+            if entered.is_err() {
+                // It may be a directory that only this user may enter.
+                entered = rustix::process::chdir(cwd);
+            }
+        }
+        entered.named(in_cwd)?;
+        if self.user.is_none() && self.dropped_capabilities != 0 {
+            drop_held(self.dropped_capabilities)?;
+        }
+        if self.keeps_privileges_down {
+            rustix::thread::set_no_new_privs(true).named(|| "set no_new_privs".into())?;
+        }
+        Ok(())
+    }
+}
+
+fn drop_held(dropped: u64) -> Result<()> {
+    let mut sets = rustix::thread::capabilities(None).named(|| "read capabilities".into())?;
+    let kept = CapabilitySet::from_bits_retain(!dropped);
+    sets.effective &= kept;
+    sets.permitted &= kept;
+    sets.inheritable &= kept;
+    rustix::thread::set_capabilities(None, sets).named(|| "drop capabilities".into())
+}
+
+/// Mounts, and the host name if asked, of this process's own. Who is not root becomes the root of a user namespace in
+/// which its own user is the only one.
+fn new_namespace(has_hostname: bool) -> Result<()> {
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    let mut flags = UnshareFlags::NEWNS;
+    flags.set(UnshareFlags::NEWUTS, has_hostname);
+    flags.set(UnshareFlags::NEWUSER, !uid.is_root());
+    // SAFETY: file descriptors are not unshared.
+    let unshared = unsafe { rustix::thread::unshare_unsafe(flags) };
+    unshared.named(|| "make a mount namespace".into())?;
+    if !uid.is_root() {
+        let (uid, gid) = (uid.as_raw(), gid.as_raw());
+        for (file, text) in [
+            ("setgroups", "deny".to_owned()),
+            ("uid_map", format!("{uid} {uid} 1")),
+            ("gid_map", format!("{gid} {gid} 1")),
+        ] {
+            fs::write(format!("/proc/self/{file}"), text).named(|| format!("write /proc/self/{file}"))?;
+        }
+    }
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    rustix::mount::mount_change("/", private).named(|| "keep mounts to itself".into())
+}
+
+/// Takes the right to write from every mount of the machine, but for those of devices and the kernel.
+fn make_read_only() -> Result<()> {
+    let table = fs::read_to_string("/proc/self/mountinfo").named(|| "read /proc/self/mountinfo".into())?;
+    for point in table.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape) {
+        let is_kernels = ["/proc", "/sys", "/dev"].iter().any(|top| Path::new(&point).starts_with(top));
+        // One that is covered by another can't be reached, neither by us nor by the container.
+        if !is_kernels && Path::new(&point).exists() {
+            set_access(Path::new(&point), true)?;
+        }
+    }
+    Ok(())
+}
+
+/// As the kernel writes paths: a space is `\040`.
+fn unescape(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let code = after.get(..3).filter(|_| *first == b'\\');
+        let code = code.and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 8).ok());
+        out.push(code.unwrap_or(*first));
+        rest = if code.is_some() { &after[3..] } else { after };
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Says whether what is mounted at a path can be written to.
+fn set_access(path: &Path, is_read_only: bool) -> Result<()> {
+    let what = || format!("change how {} can be used", path.display());
+    // What the mount forbids already has to be said again, or it would be allowed by this.
+    let found = rustix::fs::statvfs(path).named(what)?;
+    let mut flags = MountFlags::BIND;
+    flags.set(MountFlags::RDONLY, is_read_only);
+    for (held, flag) in [
+        (rustix::fs::StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+        (rustix::fs::StatVfsMountFlags::NODEV, MountFlags::NODEV),
+        (rustix::fs::StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+    ] {
+        flags.set(flag, found.f_flag.contains(held));
+    }
+    rustix::mount::mount_remount(path, flags, "").named(what)
+}
+
+/// The file tree of the process as it is being made.
+struct Tree<'a> {
+    sandbox: &'a Sandbox,
+    /// Where directories can be made without anybody else seeing them, or with their owner agreeing: volumes, and
+    /// directories that were opened up.
+    own: Vec<PathBuf>,
+    /// The directories that were opened up.
+    opened: Vec<PathBuf>,
+}
+
+impl Tree<'_> {
+    fn mount(&mut self, mount: &Mount) -> Result<()> {
+        let what = || format!("mount {} at {}", mount.source.display(), mount.target.display());
+        let is_directory = {
+            let source = open_source(mount).named(what)?;
+            fs::metadata(link(source.as_fd())).named(what)?.is_dir()
+        };
+        let target = self.mount_point(&mount.target, is_directory)?;
+        // Only now: what was opened in a root that has been left since can't be mounted.
+        let source = open_source(mount).named(what)?;
+        rustix::mount::mount_bind_recursive(link(source.as_fd()), &target).named(what)?;
+        // A mount of something that can't be written to here can't be either, unless it is said.
+        if mount.is_read_only || self.sandbox.has_read_only_root {
+            set_access(&target, mount.is_read_only)?;
+        }
+        if !mount.is_read_only {
+            self.own.push(target);
+        }
+        Ok(())
+    }
+
+    /// The place of a mount, made if it is not there.
+    fn mount_point(&mut self, target: &Path, is_directory: bool) -> Result<PathBuf> {
+        let what = || format!("make mount point {}", target.display());
+        let (existing, missing) = split(target).named(what)?;
+        if missing.is_empty() {
+            let found = fs::metadata(&existing).named(what)?;
+            let is_fit = found.is_dir() == is_directory;
+            return match is_fit {
+                true => Ok(existing),
+                false => Err(io::Error::from(io::ErrorKind::NotADirectory)).named(what),
+            };
+        }
+        let is_own = self.own.iter().any(|own| existing.starts_with(own) && same_mount(own, &existing));
+        if !is_own {
+            self.open_up(&existing)?;
+        }
+        let mut path = existing;
+        for (place, name) in missing.iter().enumerate() {
+            path.push(name);
+            let is_last = place + 1 == missing.len();
+            if is_last && !is_directory {
+                fs::File::create(&path).named(what)?;
+            } else {
+                fs::create_dir(&path).named(what)?;
+            }
+        }
+        Ok(path)
+    }
+
+    /// Puts a file system of the process's own in the place of a directory, with every entry of the directory in it.
+    fn open_up(&mut self, directory: &Path) -> Result<()> {
+        let what = || format!("open up {}", directory.display());
+        let stage = self.sandbox.stage.as_path();
+        let mode = format!("mode={:o}\0", fs::metadata(directory).named(what)?.mode() & 0o7777);
+        let mode =
+            std::ffi::CStr::from_bytes_with_nul(mode.as_bytes()).expect("made with one NUL at the end");
+        rustix::mount::mount("windlass", stage, "tmpfs", MountFlags::empty(), mode).named(what)?;
+        for entry in fs::read_dir(directory).named(what)? {
+            let entry = entry.named(what)?;
+            let (from, to) = (entry.path(), stage.join(entry.file_name()));
+            let what = || format!("mount {} in {}", from.display(), directory.display());
+            let kind = entry.file_type().named(what)?;
+            if kind.is_symlink() {
+                std::os::unix::fs::symlink(fs::read_link(&from).named(what)?, &to).named(what)?;
+                continue;
+            }
+            let made = if kind.is_dir() { fs::create_dir(&to) } else { fs::File::create(&to).map(drop) };
+            made.named(what)?;
+            match rustix::mount::mount_bind_recursive(&from, &to) {
+                Ok(()) => {}
+                // It was removed since, or is of a kind that can't be mounted.
+                Err(rustix::io::Errno::NOENT | rustix::io::Errno::INVAL) => {}
+                Err(error) => return Err(error).named(what),
+            }
+        }
+        if directory == Path::new("/") {
+            rustix::process::chdir(stage).named(what)?;
+            rustix::process::pivot_root(".", ".").named(what)?;
+            rustix::mount::unmount(".", UnmountFlags::DETACH).named(what)?;
+            rustix::process::chdir("/").named(what)?;
+        } else {
+            rustix::mount::mount_move(stage, directory).named(what)?;
+        }
+        self.own.push(directory.to_owned());
+        self.opened.push(directory.to_owned());
+        Ok(())
+    }
+}
+
+fn same_mount(a: &Path, b: &Path) -> bool {
+    let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
+    device(a) == device(b)
+}
+
+/// The part of a path that is there, without links, and the names that are not.
+fn split(target: &Path) -> io::Result<(PathBuf, Vec<std::ffi::OsString>)> {
+    let mut missing = Vec::new();
+    let mut existing = target.to_owned();
+    loop {
+        match fs::canonicalize(&existing) {
+            Ok(found) => {
+                missing.reverse();
+                return Ok((found, missing));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let name = existing.file_name().ok_or(error)?;
+                missing.push(name.to_owned());
+                existing.pop();
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A path to an open file, whatever happens to its names.
+fn link(fd: BorrowedFd<'_>) -> PathBuf {
+    format!("/proc/self/fd/{}", fd.as_raw_fd()).into()
+}
+
+fn open_source(mount: &Mount) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let root = rustix::fs::open(&mount.source, flags, Mode::empty())?;
+    match &mount.sub_path {
+        None => Ok(root),
+        Some(sub_path) => open_beneath(&root, sub_path),
+    }
+}
+
+/// Opens a path below a directory, and makes it, as directories, if it is not there. A link that leads out of the directory
+/// is an error, also one that is put there at this very moment (CVE-2017-1002101, CVE-2021-25741).
+fn open_beneath(root: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    match rustix::fs::openat2(root, path, flags, Mode::empty(), beneath) {
+        Err(rustix::io::Errno::NOENT) => {}
+        result => return Ok(result?),
+    }
+    let mut directory = root.try_clone()?;
+    for part in path.components() {
+        let name = match part {
+            Component::Normal(name) => name,
+            Component::CurDir => continue,
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+        };
+        let flags = flags | OFlags::DIRECTORY;
+        directory = match rustix::fs::openat2(&directory, name, flags, Mode::empty(), beneath) {
+            Err(rustix::io::Errno::NOENT) => {
+                let made = rustix::fs::mkdirat(&directory, name, Mode::from_raw_mode(0o750));
+                if !matches!(made, Ok(()) | Err(rustix::io::Errno::EXIST)) {
+                    made?;
+                }
+                rustix::fs::openat2(&directory, name, flags, Mode::empty(), beneath)?
+            }
+            result => result?,
+        };
+    }
+    Ok(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn paths_of_the_mount_table_are_read_back() {
+        for (text, want) in [("/a", "/a"), (r"/a\040b\134c", r"/a b\c"), (r"/x\9", r"/x\9"), (r"/x\", r"/x\")]
+        {
+            assert_eq!(unescape(text), want);
+        }
+    }
+
+    #[test]
+    fn a_sub_path_does_not_lead_out_of_its_volume() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let volume = directory.path().join("volume");
+        fs::create_dir_all(volume.join("in/deep")).expect("made");
+        fs::create_dir(directory.path().join("out")).expect("made");
+        for (name, target) in [
+            ("up", "../out"),
+            ("root", "/etc"),
+            ("inside", "in"),
+            ("loop", "loop"),
+            ("proc", "/proc/self/root"),
+        ] {
+            std::os::unix::fs::symlink(target, volume.join(name)).expect("linked");
+        }
+        let root = rustix::fs::open(&volume, OFlags::PATH, Mode::empty()).expect("opened");
+        for (path, is_fine) in [
+            ("in/deep", true),
+            ("inside/deep", true),
+            ("new/dirs", true),
+            ("up", false),
+            ("up/new", false),
+            ("root/passwd", false),
+            ("proc/etc", false),
+            ("loop", false),
+            ("in/../../out", false),
+            ("new/../../x", false),
+        ] {
+            assert_eq!(open_beneath(&root, Path::new(path)).is_ok(), is_fine, "{path}");
+        }
+        assert!(volume.join("new/dirs").is_dir());
+        let mode = fs::metadata(volume.join("new/dirs")).expect("made").permissions().mode();
+        assert_eq!(mode & 0o007, 0, "{mode:o}");
+        assert_eq!(fs::read_dir(directory.path().join("out")).expect("there").count(), 0);
+    }
+}

@@ -1,0 +1,227 @@
+//! What a node does to pods: evictions, preemption, rejections, and how it shows itself.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::fixture::{Fixture, condition, ends, never, phase, sh, status};
+use common::wait_for_text;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use windlass_api::quantity::Quantity;
+use windlass_node::pressure::{Amount, Place, Signal, Signals, Threshold};
+use windlass_node::{Capacity, Eviction};
+
+#[test]
+fn keeper_process() {
+    common::keeper_entry("keeper_process");
+}
+
+const FOREVER: &str = "echo ready; while :; do sleep 0.01; done";
+
+/// Signals that a test sets.
+#[derive(Default)]
+struct Set {
+    available: Mutex<BTreeMap<Signal, i64>>,
+    /// By the name of the pod.
+    used: Mutex<BTreeMap<String, i64>>,
+}
+
+impl Signals for Set {
+    fn amount(&self, signal: Signal) -> Option<Amount> {
+        let available = *self.available.lock().get(&signal)?;
+        Some(Amount { capacity: 8 << 30, available })
+    }
+
+    fn used(&self, container: &Place<'_>, _: Signal) -> i64 {
+        self.used.lock().get(container.pod).copied().unwrap_or(0)
+    }
+}
+
+async fn with_signals(set: &Arc<Set>) -> Fixture {
+    let thresholds = vec![
+        (Signal::Memory, Threshold::Value(100 << 20)),
+        (Signal::Disk, Threshold::Part(0.10)),
+        (Signal::Pids, Threshold::Value(100)),
+    ];
+    let signals: Arc<dyn Signals> = set.clone();
+    Fixture::with(|config| {
+        config.eviction = Some(Eviction { signals, thresholds });
+        config.survey_every = Duration::from_millis(20);
+    })
+    .await
+}
+
+fn with_priority(mut spec: Value, class: &str) -> Value {
+    spec["priorityClassName"] = json!(class);
+    spec
+}
+
+fn with_requests(mut spec: Value, requests: Value) -> Value {
+    spec["containers"][0]["resources"] = json!({"requests": requests});
+    spec
+}
+
+fn reason(pod: &Pod) -> (&str, &str) {
+    let status = status(pod);
+    (status.reason.as_deref().unwrap_or_default(), status.message.as_deref().unwrap_or_default())
+}
+
+async fn ready(fixture: &Fixture, name: &str, spec: Value) {
+    fixture.create(name, spec).await;
+    let pod = fixture.running(name).await;
+    wait_for_text(&fixture.log(&pod, "c", 0), "ready").await;
+}
+
+#[tokio::test]
+async fn when_memory_is_short_the_pod_that_uses_most_beyond_its_request_goes_in_one_patch() {
+    let set = Arc::new(Set::default());
+    let fixture = with_signals(&set).await;
+    let forever = || never(json!([sh("c", FOREVER)]));
+    ready(&fixture, "modest", with_requests(forever(), json!({"memory": "1Gi"}))).await;
+    ready(&fixture, "greedy", with_requests(forever(), json!({"memory": "256Mi"}))).await;
+    set.used.lock().extend([("modest".to_owned(), 900 << 20), ("greedy".to_owned(), 512 << 20)]);
+    set.available.lock().insert(Signal::Memory, 50 << 20);
+    let is_over = |pod: Option<&Pod>| pod.is_some_and(|pod| phase(pod) == "Failed");
+    let (phases, greedy) = fixture.watch("greedy", false, is_over).await;
+    set.available.lock().insert(Signal::Memory, 1 << 30);
+    let greedy = greedy.expect("it stays in the API");
+    assert_eq!(phases, ["Running", "Failed"], "the condition comes with the phase");
+    let message = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. \
+                   Container c was using 512Mi, request is 256Mi, has larger consumption of memory. ";
+    assert_eq!(reason(&greedy), ("Evicted", message));
+    assert_eq!(condition(&greedy, "DisruptionTarget"), "True TerminationByKubelet");
+    assert_eq!(ends(&greedy), ["c Error 143 restarts=0"]);
+    let modest = fixture.pods.get("modest").await.expect("there");
+    assert_eq!(phase(&modest), "Running");
+    let events = fixture.events.lock().clone();
+    assert!(events.contains(&"EvictionThresholdMet Attempting to reclaim memory".to_owned()), "{events:?}");
+    assert!(events.contains(&format!("Evicted {message}")), "{events:?}");
+
+    // The node shows it, and takes no pod that did not ask for memory.
+    let nodes = Api::<Node>::all(fixture.client.clone());
+    loop {
+        let node = nodes.get("here").await.expect("the node");
+        let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+        let pressure =
+            conditions.iter().find(|condition| condition.type_ == "MemoryPressure").expect("a condition");
+        if pressure.status == "True" {
+            assert_eq!(pressure.reason.as_deref(), Some("KubeletHasInsufficientMemory"));
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    fixture.create("late", forever()).await;
+    let late = fixture.ended("late").await;
+    assert_eq!(reason(&late), ("Evicted", "Pod was rejected: The node had condition: [MemoryPressure]. "));
+    assert_eq!(condition(&late, "DisruptionTarget"), "none");
+    assert_eq!(status(&late).container_statuses, None);
+}
+
+#[tokio::test]
+async fn when_disk_or_processes_are_short_priority_decides_and_critical_pods_stay() {
+    for (signal, low, name) in [(Signal::Disk, 1 << 20, "ephemeral-storage"), (Signal::Pids, 10, "pids")] {
+        let set = Arc::new(Set::default());
+        let fixture = with_signals(&set).await;
+        let forever = || never(json!([sh("c", FOREVER)]));
+        ready(&fixture, "critical", with_priority(forever(), "system-node-critical")).await;
+        ready(&fixture, "plain", forever()).await;
+        set.used.lock().extend([("critical".to_owned(), 900), ("plain".to_owned(), 1)]);
+        set.available.lock().insert(signal, low);
+        let plain = fixture.ended("plain").await;
+        assert_eq!((phase(&plain), reason(&plain).0), ("Failed", "Evicted"));
+        assert!(
+            reason(&plain).1.starts_with(&format!("The node was low on resource: {name}. ")),
+            "{plain:?}"
+        );
+        assert_eq!(condition(&plain, "DisruptionTarget"), "True TerminationByKubelet");
+        assert_eq!(phase(&fixture.pods.get("critical").await.expect("there")), "Running");
+    }
+}
+
+#[tokio::test]
+async fn a_pod_that_keeps_more_than_it_may_goes_without_being_disrupted() {
+    let fixture = Fixture::with(|config| config.survey_every = Duration::from_millis(20)).await;
+    let mut container = sh("c", &format!("head -c 100000 /dev/zero > /windlass-test-full/f; {FOREVER}"));
+    container["volumeMounts"] = json!([{"name": "v", "mountPath": "/windlass-test-full"}]);
+    let mut spec = never(json!([container]));
+    spec["volumes"] = json!([{"name": "v", "emptyDir": {"sizeLimit": "16Ki"}}]);
+    fixture.create("directory", spec).await;
+    let mut talker = sh("c", &format!("head -c 100000 /dev/zero; {FOREVER}"));
+    talker["resources"] = json!({"limits": {"ephemeral-storage": "16Ki"}});
+    fixture.create("talker", never(json!([talker, sh("d", FOREVER)]))).await;
+    for (name, message) in [
+        ("directory", "Usage of EmptyDir volume \"v\" exceeds the limit \"16Ki\". "),
+        ("talker", "Container c exceeded its local ephemeral storage limit \"16Ki\". "),
+    ] {
+        let pod = fixture.ended(name).await;
+        assert_eq!((phase(&pod), reason(&pod)), ("Failed", ("Evicted", message)));
+        assert_eq!(condition(&pod, "DisruptionTarget"), "none");
+    }
+}
+
+#[tokio::test]
+async fn a_critical_pod_takes_the_place_of_another() {
+    let fixture = Fixture::with(|config| {
+        config.capacity =
+            Capacity { cpu: Quantity::from_value(1), memory: Quantity::from_value(1 << 30), pods: 10 };
+    })
+    .await;
+    let wants = |cpu: &str, script: &str| with_requests(never(json!([sh("c", script)])), json!({"cpu": cpu}));
+    ready(&fixture, "victim", wants("600m", FOREVER)).await;
+    ready(&fixture, "other", wants("300m", FOREVER)).await;
+    fixture.create("plain", wants("500m", "exit 0")).await;
+    let plain = fixture.ended("plain").await;
+    let message =
+        "Pod was rejected: Node didn't have enough resource: cpu, requested: 500, used: 900, capacity: 1000";
+    assert_eq!(reason(&plain), ("OutOfcpu", message));
+    assert_eq!((condition(&plain, "DisruptionTarget"), ends(&plain)), ("none".into(), vec![]));
+    fixture.create("critical", with_priority(wants("500m", "exit 0"), "system-cluster-critical")).await;
+    let victim = fixture.ended("victim").await;
+    assert_eq!(reason(&victim), ("Preempting", "Preempted in order to admit critical pod"));
+    assert_eq!(condition(&victim, "DisruptionTarget"), "True TerminationByKubelet");
+    let critical = fixture.ended("critical").await;
+    assert_eq!(phase(&critical), "Succeeded");
+    let started = status(&critical).start_time.clone().expect("a start").0;
+    let freed = status(&victim).container_statuses.as_ref().expect("statuses")[0].state.clone();
+    let freed = freed.and_then(|state| state.terminated?.finished_at).expect("an end").0;
+    assert!(started.as_second() >= freed.as_second(), "{started} {freed}");
+    assert_eq!(phase(&fixture.pods.get("other").await.expect("there")), "Running");
+}
+
+#[tokio::test]
+async fn what_a_pod_held_is_free_as_soon_as_its_end_is_known() {
+    let fixture = Fixture::with(|config| {
+        config.capacity =
+            Capacity { cpu: Quantity::from_value(1), memory: Quantity::from_value(1 << 30), pods: 10 };
+    })
+    .await;
+    for round in 0..50 {
+        let name = format!("p{round}");
+        let spec = with_requests(never(json!([sh("c", "exit 0")])), json!({"cpu": "1"}));
+        fixture.create(&name, spec).await;
+        let pod = fixture.ended(&name).await;
+        assert_eq!((phase(&pod), reason(&pod).0), ("Succeeded", ""), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn the_node_renews_its_lease() {
+    let fixture = Fixture::new().await;
+    let leases = Api::<Lease>::namespaced(fixture.client.clone(), "kube-node-lease");
+    let lease = loop {
+        if let Some(lease) = leases.get_opt("here").await.expect("answered") {
+            break lease;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    };
+    let spec = lease.spec.expect("a spec");
+    assert_eq!((spec.holder_identity.as_deref(), spec.lease_duration_seconds), (Some("here"), Some(40)));
+    let owner = &lease.metadata.owner_references.expect("owners")[0];
+    assert_eq!((owner.kind.as_str(), owner.name.as_str()), ("Node", "here"));
+}

@@ -1,0 +1,199 @@
+//! `windlass node`: one node agent in a process of its own, for the API server of a `windlass server`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::signal::unix::{SignalKind, signal};
+use windlass_controllers::connect;
+use windlass_controllers::events::{self, Recorder};
+use windlass_node::events::Report;
+use windlass_node::machine::Machine;
+use windlass_node::{Agent, Eviction, pressure, shutdown};
+
+use crate::{EXIT_BAD_INPUT, EXIT_FAILED, with_threads};
+
+/// What the command line asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How to reach the server.
+    pub access: Access,
+    /// The name of the node; that of this machine if `None`.
+    pub name: Option<String>,
+    /// Where it keeps logs and volumes.
+    pub data_dir: PathBuf,
+    /// How long a shutdown may take.
+    pub shutdown_grace: Duration,
+    /// The last part of it, for critical pods.
+    pub shutdown_grace_critical: Duration,
+    /// Evict pods when the machine is short of memory or disk.
+    pub evicts: bool,
+    /// How many processes a container may have.
+    pub pids_max: Option<i64>,
+    /// Run the command of any image on this machine.
+    pub runs_any_image_on_host: bool,
+}
+
+/// How to reach the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// As a file says.
+    Kubeconfig(PathBuf),
+    /// By address and token.
+    Token {
+        /// `https://…`.
+        server: String,
+        /// The token.
+        token: String,
+        /// The certificate of whoever signed the server's.
+        ca: PathBuf,
+    },
+}
+
+/// Why there is no node.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("read kubeconfig {path}: {source}\nhint: give --kubeconfig a file that kubectl can use", path = .path.display())]
+    Kubeconfig { path: PathBuf, source: Box<kube::config::KubeconfigError> },
+    #[error("--server {0:?} is not an address\nhint: give one such as https://127.0.0.1:6443")]
+    Server(String),
+    #[error(
+        "read certificate {path}: {source}\nhint: a server keeps it in its data directory, as pki/ca.crt",
+        path = .path.display()
+    )]
+    Certificate { path: PathBuf, source: std::io::Error },
+    #[error("set up connections: {0}")]
+    Connect(Box<kube::Error>),
+    #[error("{0}\nhint: run with WINDLASS_LOG=debug to see more")]
+    Start(String),
+}
+
+impl Error {
+    fn code(&self) -> u8 {
+        match self {
+            Self::Kubeconfig { .. } | Self::Server(_) | Self::Certificate { .. } => EXIT_BAD_INPUT,
+            Self::Connect(_) | Self::Start(_) => EXIT_FAILED,
+        }
+    }
+}
+
+/// Runs a node until it is told to stop.
+pub fn main(options: &Options) -> ExitCode {
+    crate::log_to_stderr("warn");
+    with_threads(async {
+        match run(options).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("error: {error}");
+                ExitCode::from(error.code())
+            }
+        }
+    })
+}
+
+async fn run(options: &Options) -> Result<(), Error> {
+    let start = |error: &dyn std::error::Error| Error::Start(crate::with_sources(error));
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| start(&error))?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(|error| start(&error))?;
+    let config = access(&options.access).await?;
+    let client = connect::client(&config, None).map_err(|error| Error::Connect(Box::new(error)))?;
+    let name = options.name.clone().unwrap_or_else(hostname);
+    std::fs::create_dir_all(&options.data_dir).map_err(|error| start(&error))?;
+    let data_dir = std::fs::canonicalize(&options.data_dir).map_err(|error| start(&error))?;
+    let mut node = windlass_node::Config::new(client.clone(), name.clone(), &data_dir);
+    node.runtime_override_host = options.runs_any_image_on_host;
+    node.pids_max = options.pids_max;
+    node.shutdown = shutdown::of_periods(options.shutdown_grace, options.shutdown_grace_critical);
+    node.eviction = options.evicts.then(|| eviction(&data_dir));
+    node.events = Some(publish(&client));
+    let agent = Agent::start(node).await.map_err(|error| start(&error))?;
+    eprintln!("windlass {} runs node {name}", env!("CARGO_PKG_VERSION"));
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    eprintln!("stopping: pods are ended; once more to end at once");
+    tokio::select! {
+        () = agent.shutdown(options.shutdown_grace) => {}
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}
+
+/// Evictions by Kubernetes' own thresholds.
+pub fn eviction(data_dir: &Path) -> Eviction {
+    let signals = Arc::new(Machine { directory: data_dir.to_owned() });
+    Eviction { signals, thresholds: pressure::hard_defaults() }
+}
+
+/// Publishes what a node has to say, in the name of a kubelet.
+pub fn publish(client: &kube::Client) -> windlass_node::events::Publish {
+    let (recorder, publishing) = Recorder::new(client.clone(), "kubelet", Arc::new(Timestamp::now));
+    tokio::spawn(publishing);
+    Arc::new(move |report: Report| {
+        let Report { about, is_warning, reason, message } = report;
+        recorder.publish(events::Report { about, is_warning, reason, message });
+    })
+}
+
+fn hostname() -> String {
+    rustix::system::uname().nodename().to_string_lossy().to_lowercase()
+}
+
+async fn access(access: &Access) -> Result<kube::Config, Error> {
+    match access {
+        Access::Kubeconfig(path) => {
+            let failed = |source| Error::Kubeconfig { path: path.clone(), source: Box::new(source) };
+            let file = Kubeconfig::read_from(path).map_err(failed)?;
+            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(failed)
+        }
+        Access::Token { server, token, ca } => {
+            let url = server.parse().map_err(|_| Error::Server(server.clone()))?;
+            let pem = std::fs::read_to_string(ca);
+            let pem = pem.map_err(|source| Error::Certificate { path: ca.clone(), source })?;
+            let mut config = kube::Config::new(url);
+            let bad = |error: std::io::Error| Error::Certificate { path: ca.clone(), source: error };
+            config.root_cert = Some(certificates(&pem).map_err(bad)?);
+            config.auth_info.token = Some(token.clone().into());
+            Ok(config)
+        }
+    }
+}
+
+/// The certificates of a PEM file, as bytes.
+fn certificates(pem: &str) -> std::io::Result<Vec<Vec<u8>>> {
+    let broken = || std::io::Error::new(std::io::ErrorKind::InvalidData, "not a PEM certificate");
+    let mut found = Vec::new();
+    let mut rest = pem;
+    while let Some((_, after)) = rest.split_once("-----BEGIN CERTIFICATE-----") {
+        let (body, left) = after.split_once("-----END CERTIFICATE-----").ok_or_else(broken)?;
+        let body: String = body.split_ascii_whitespace().collect();
+        let bytes = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, body);
+        found.push(bytes.map_err(|_| broken())?);
+        rest = left;
+    }
+    if found.is_empty() { Err(broken()) } else { Ok(found) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_are_read_from_pem() {
+        let pem = "x\n-----BEGIN CERTIFICATE-----\nAQ\nID\n-----END CERTIFICATE-----\n\
+                   -----BEGIN CERTIFICATE-----\nBA==\n-----END CERTIFICATE-----\n";
+        assert_eq!(certificates(pem).expect("well formed"), [vec![1, 2, 3], vec![4]]);
+        for bad in [
+            "",
+            "-----BEGIN CERTIFICATE-----\nAQID",
+            "-----BEGIN CERTIFICATE-----\n?\n-----END CERTIFICATE-----",
+        ] {
+            assert!(certificates(bad).is_err(), "{bad}");
+        }
+    }
+}
