@@ -278,7 +278,6 @@ impl Scheduler {
             let pod = &waiting.pod;
             self.recorder.report(|| Report {
                 about: reference(pod),
-                related: None,
                 reason: Reason::FailedScheduling,
                 note: format!("skip schedule deleting pod: {}/{}", pod.namespace, pod.name),
             });

@@ -33,7 +33,6 @@ const BOUND_PER_SECOND: f64 = 50.0;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Report {
     pub about: Value,
-    pub related: Option<Value>,
     pub reason: Reason,
     pub note: String,
 }
@@ -200,7 +199,7 @@ async fn send(client: &Client, report: &Report, write: Write, instance: &str) ->
 
 fn event(report: &Report, name: &str, at: Timestamp, instance: &str) -> Value {
     let (reason, action, kind) = report.reason.texts();
-    let mut event = json!({
+    json!({
         "metadata": {"name": name, "namespace": report.about["namespace"]},
         "eventTime": micro(at),
         "reportingController": NAME,
@@ -210,11 +209,7 @@ fn event(report: &Report, name: &str, at: Timestamp, instance: &str) -> Value {
         "regarding": report.about,
         "note": report.note,
         "type": kind,
-    });
-    if let Some(related) = &report.related {
-        event["related"] = related.clone();
-    }
-    event
+    })
 }
 
 fn micro(time: Timestamp) -> String {
@@ -228,7 +223,7 @@ mod tests {
 
     fn report(reason: Reason) -> Report {
         let about = reference(&pod(json!({})));
-        Report { about, related: None, reason, note: "why".to_owned() }
+        Report { about, reason, note: "why".to_owned() }
     }
 
     #[test]
@@ -254,14 +249,12 @@ mod tests {
         let at: Timestamp = "2026-01-02T03:04:05.678901Z".parse().expect("a time");
         let about =
             json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "namespace": "default", "uid": "p"});
-        let mut report = report(Reason::Preempted);
-        report.related = Some(about.clone());
         let want = json!({
             "metadata": {"name": "p.1", "namespace": "default"}, "eventTime": "2026-01-02T03:04:05.678901Z",
             "reportingController": "default-scheduler", "reportingInstance": "i", "action": "Preempting",
-            "reason": "Preempted", "regarding": about, "related": about, "note": "why", "type": "Normal",
+            "reason": "Preempted", "regarding": about, "note": "why", "type": "Normal",
         });
-        assert_eq!(event(&report, "p.1", at, "i"), want);
+        assert_eq!(event(&report(Reason::Preempted), "p.1", at, "i"), want);
     }
 
     #[test]

@@ -7,6 +7,8 @@ use crate::preempt::Preemption;
 
 /// What there is to say in a cluster without nodes.
 pub const NO_NODES: &str = "no nodes available to schedule pods";
+/// What comes before the answer of preemption. upstream: DynamicResources is asked before it, and has none either.
+const PREEMPTION: &str = " no new claims to deallocate, preemption: ";
 /// upstream: NoteLengthLimit of events.
 const NOTE_MAX: usize = 1024;
 
@@ -29,14 +31,16 @@ pub fn refusal(rejection: &Rejection, preemption: &Preemption) -> String {
     };
     match preemption {
         Preemption::Chosen(_) => {}
-        Preemption::NotEligible(reason) => text.extend([" preemption: ", *reason]),
+        // upstream: what DynamicResources says when it has seen nothing of the pod.
+        Preemption::NotAsked => text.push_str(" not found"),
+        Preemption::NotEligible(reason) => text.extend([PREEMPTION, *reason]),
         Preemption::NoCandidate(misfits) => {
             let mut counts = counted(misfits.iter().flat_map(|misfit| misfit.iter().map(|reason| &**reason)));
             let unasked = rejection.nodes_count - misfits.len();
             if unasked > 0 {
                 *counts.entry("Preemption is not helpful for scheduling").or_default() += unasked;
             }
-            text.push_str(" preemption: ");
+            text.push_str(PREEMPTION);
             text.push_str(&histogram(rejection.nodes_count, &counts));
         }
     }
@@ -105,7 +109,8 @@ mod tests {
                     0,
                 ),
                 Preemption::NoCandidate(vec![vec!["No preemption victims found for incoming pod".into()]; 2]),
-                "0/3 nodes are available: 1 Too many pods, 1 node(s) were unschedulable, 2 Insufficient cpu. preemption: \
+                "0/3 nodes are available: 1 Too many pods, 1 node(s) were unschedulable, 2 Insufficient cpu. no new claims to \
+                 deallocate, preemption: \
                  0/3 nodes are available: 1 Preemption is not helpful for scheduling, 2 No preemption victims found for \
                  incoming pod.",
             ),
@@ -113,13 +118,12 @@ mod tests {
                 rejection(&[&["Insufficient cpu"]], 2),
                 Preemption::NotEligible("not eligible due to preemptionPolicy=Never."),
                 "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) didn't satisfy plugin(s) [NodeAffinity]. \
-                 preemption: not eligible due to preemptionPolicy=Never.",
+                 no new claims to deallocate, preemption: not eligible due to preemptionPolicy=Never.",
             ),
             (
                 conflict,
-                none(),
-                "0/2 nodes are available: pod affinity terms conflict. preemption: 0/2 nodes are available: 2 Preemption \
-                 is not helpful for scheduling.",
+                Preemption::NotAsked,
+                "0/2 nodes are available: pod affinity terms conflict. not found",
             ),
             (
                 rejection(&[&["Insufficient cpu"]], 0),

@@ -18,6 +18,8 @@ const CANDIDATES_MIN: usize = 100;
 /// What came of looking for room.
 #[derive(Clone, Debug)]
 pub enum Preemption {
+    /// No node was asked, so that there is nothing to go by.
+    NotAsked,
     /// The pod may not make room, for this reason.
     NotEligible(&'static str),
     /// There is none to be made; what the nodes said that were asked.

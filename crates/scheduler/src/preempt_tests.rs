@@ -17,6 +17,7 @@ fn started(name: &str, cpu: &str, priority: i32, at: i64, more: Value) -> PodFac
 fn looked(pod: &PodFacts, nominated: Option<&str>, cluster: &Cluster) -> String {
     let rejection = node_for(pod, nominated, cluster, 0).expect_err("it fits nowhere");
     match find(pod, nominated, cluster, &rejection, NOW, 0) {
+        Preemption::NotAsked => "not asked".to_owned(),
         Preemption::NotEligible(reason) => reason.to_owned(),
         Preemption::NoCandidate(reasons) => format!("none {reasons:?}"),
         Preemption::Chosen(candidate) => {

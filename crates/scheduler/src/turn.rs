@@ -73,13 +73,15 @@ impl Scheduler {
         let now = self.now();
         let preemption = if rejection.nodes_count == 0 {
             Preemption::NoCandidate(Vec::new())
+        } else if rejection.before_nodes.is_some() {
+            Preemption::NotAsked
         } else {
             self.config.metrics.looked_for_room();
             preempt::find(pod, nominated, &self.cluster, &rejection, now, self.start)
         };
         let message = message::refusal(&rejection, &preemption);
         let (node, candidate) = match preemption {
-            Preemption::NotEligible(_) => (None, None),
+            Preemption::NotAsked | Preemption::NotEligible(_) => (None, None),
             Preemption::NoCandidate(_) => (Some(None), None),
             Preemption::Chosen(candidate) => (Some(Some(candidate.node.clone())), Some(candidate)),
         };
@@ -228,7 +230,6 @@ impl Scheduler {
         let (pod, node) = (&waiting.pod, self.cluster.place_of(&waiting.pod.uid).unwrap_or_default());
         self.recorder.report(|| Report {
             about: reference(pod),
-            related: None,
             reason: Reason::Scheduled,
             note: format!("Successfully assigned {}/{} to {node}", pod.namespace, pod.name),
         });
@@ -243,7 +244,6 @@ impl Scheduler {
     pub(crate) fn report_failure(&self, pod: &PodFacts, message: &str) {
         self.recorder.report(|| Report {
             about: reference(pod),
-            related: None,
             reason: Reason::FailedScheduling,
             note: message::note(message),
         });

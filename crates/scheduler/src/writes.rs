@@ -173,9 +173,9 @@ impl Eviction {
                 return false;
             }
         }
+        // upstream: the other pod is meant to be named as related, and is not.
         self.recorder.report(|| Report {
             about: reference(victim),
-            related: Some(reference(pod)),
             reason: Reason::Preempted,
             note: format!("Preempted by pod {} on node {node}", pod.uid),
         });

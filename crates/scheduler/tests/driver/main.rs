@@ -8,7 +8,7 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 use world::{Fate, World, condition, node_of, once, refusal};
 
-const FULL: &str = "False Unschedulable: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: \
+const FULL: &str = "False Unschedulable: 0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are available: \
                     1 No preemption victims found for incoming pod.";
 
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn a_node_never_gets_more_pods_than_it_holds() {
     }
     world.start();
     world.until("bound pods", 50, |pod| node_of(pod).is_some()).await;
-    let full = "False Unschedulable: 0/2 nodes are available: 2 Too many pods. preemption: 0/2 nodes are available: 2 No \
+    let full = "False Unschedulable: 0/2 nodes are available: 2 Too many pods. no new claims to deallocate, preemption: 0/2 nodes are available: 2 No \
                 preemption victims found for incoming pod.";
     world.until("refused pods", 50, |pod| refusal(pod).as_deref() == Some(full)).await;
     let pods = world.pods.list(&Default::default()).await.expect("listed").items;
@@ -155,12 +155,12 @@ async fn a_pod_waits_for_its_kind_of_node_and_is_bound_when_one_comes() {
     world.start();
     world.pod("picky", "1", json!({"nodeSelector": {"disk": "ssd"}})).await;
     let told = "False Unschedulable: 0/3 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 \
-                node(s) had untolerated taint(s), 1 node(s) were unschedulable. preemption: 0/3 nodes are available: 3 \
+                node(s) had untolerated taint(s), 1 node(s) were unschedulable. no new claims to deallocate, preemption: 0/3 nodes are available: 3 \
                 Preemption is not helpful for scheduling.";
     world.told("picky", told).await;
     world.patch_node("cordoned", json!({"spec": {"unschedulable": null}})).await;
     let told = "False Unschedulable: 0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 node(s) didn't match \
-                Pod's node affinity/selector. preemption: 0/3 nodes are available: 3 Preemption is not helpful for \
+                Pod's node affinity/selector. no new claims to deallocate, preemption: 0/3 nodes are available: 3 Preemption is not helpful for \
                 scheduling.";
     world.told("picky", told).await;
     world.patch_node("cordoned", json!({"metadata": {"labels": {"disk": "ssd"}}})).await;
@@ -178,14 +178,14 @@ async fn ports_affinity_and_spread_are_kept_through_the_api() {
     assert_ne!(world.node_of("p1").await, world.node_of("p2").await);
     world.pod("p3", "0", json!({"port": 80})).await;
     let told = "False Unschedulable: 0/2 nodes are available: 2 node(s) didn't have free ports for the requested pod \
-                ports. preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod.";
+                ports. no new claims to deallocate, preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod.";
     world.told("p3", told).await;
     let selector = json!({"matchLabels": {"app": "web"}});
     let term = json!({"labelSelector": selector, "topologyKey": "zone"});
     let near =
         json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}});
     world.labelled("near", "0", json!({"app": "x"}), near).await;
-    let told = "False Unschedulable: 0/2 nodes are available: 2 node(s) didn't match pod affinity rules. preemption: 0/2 \
+    let told = "False Unschedulable: 0/2 nodes are available: 2 node(s) didn't match pod affinity rules. no new claims to deallocate, preemption: 0/2 \
                 nodes are available: 2 Preemption is not helpful for scheduling.";
     world.told("near", told).await;
     world.labelled("web", "0", json!({"app": "web"}), json!({})).await;

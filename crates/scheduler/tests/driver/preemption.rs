@@ -44,8 +44,8 @@ async fn a_pod_leaves_with_its_own_grace_period_and_is_marked_before() {
     let event = world.event("victim", "Preempted").await;
     let uid = urgent.uid().expect("a UID");
     assert_eq!(
-        json!([event.type_, event.action, event.note, event.related.and_then(|related| related.name)]),
-        json!(["Normal", "Preempting", format!("Preempted by pod {uid} on node a"), "urgent"]),
+        json!([event.type_, event.action, event.note, event.related]),
+        json!(["Normal", "Preempting", format!("Preempted by pod {uid} on node a"), null]),
     );
     let victims: Vec<String> =
         world.writes.lock().iter().filter(|write| write.contains("/victim")).cloned().collect();
@@ -76,7 +76,7 @@ async fn a_pod_that_never_preempts_is_told_so() {
     world.start();
     occupied(&world, 30).await;
     world.pod("patient", "1", of_class("polite")).await;
-    let told = "False Unschedulable: 0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to \
+    let told = "False Unschedulable: 0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: not eligible due to \
                 preemptionPolicy=Never.";
     world.told("patient", told).await;
     assert!(!is_deleting(&world.pods.get("victim").await.expect("the pod")));
@@ -95,7 +95,7 @@ async fn a_pod_waits_for_those_that_leave_for_it_and_others_do_not_take_its_plac
     world.pod("bystander", "500m", of_class("low")).await;
     assert_eq!(world.node_of("bystander").await, "b");
     world.remove("bystander").await;
-    let told = "False Unschedulable: 0/2 nodes are available: 2 Insufficient cpu. preemption: not eligible due to a \
+    let told = "False Unschedulable: 0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, preemption: not eligible due to a \
                 terminating pod on the nominated node.";
     world.told("urgent", told).await;
     world.pod("greedy", "1", of_class("low")).await;
