@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 
 use report::Report;
-use subjects::{Reference, Windlass};
+use subjects::{Extent, Reference, Windlass};
 
 fn main() -> Result<()> {
     let program = std::env::args_os().nth(1).map(PathBuf::from).context("give the path of windlass")?;
@@ -32,12 +32,16 @@ async fn compare(program: &std::path::Path) -> Result<Report> {
     eprintln!("starting windlass server, several times");
     let starts = subjects::start_times(program).await?;
     let ours = {
-        let windlass = Windlass::start(program, 1).await?;
+        let windlass = Windlass::start(program, Extent::Whole).await?;
         let idle = measure::idle_bytes(&[windlass.id()]).await?;
         drop(windlass);
-        // Nothing of this machine is to run the pods of the measurement.
-        let windlass = Windlass::start(program, 0).await?;
+        let windlass = Windlass::start(program, Extent::Api).await?;
         measure::all("windlass", &windlass.endpoint(), idle, starts).await?
+    };
+    let watched = {
+        // Nothing of this machine is to run the pods of the measurement.
+        let windlass = Windlass::start(program, Extent::WithoutNode).await?;
+        measure::creates_alone("windlass with its controllers", &windlass.endpoint()).await?
     };
     let theirs = {
         let started = std::time::Instant::now();
@@ -46,5 +50,5 @@ async fn compare(program: &std::path::Path) -> Result<Report> {
         let idle = measure::idle_bytes(&reference.ids()).await?;
         measure::all("kube-apiserver", &reference.endpoint(), idle, measure::Starts::once(start)).await?
     };
-    Ok(Report { ours, theirs })
+    Ok(Report { ours, watched, theirs })
 }

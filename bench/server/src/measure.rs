@@ -73,6 +73,13 @@ pub async fn all(name: &str, endpoint: &Endpoint, idle_bytes: u64, starts: Start
     Ok(Measured { creates, list, list_bytes, events, lag_p50, lag_p99, idle_bytes, starts })
 }
 
+/// Creates a second, and nothing else.
+pub async fn creates_alone(name: &str, endpoint: &Endpoint) -> Result<f64> {
+    prepare(endpoint).await?;
+    eprintln!("{name}: {PODS} creates");
+    LocalSet::new().run_until(creates(endpoint, "pod", PODS)).await
+}
+
 /// A namespace, and the service account that kube-apiserver wants to see in it.
 async fn prepare(endpoint: &Endpoint) -> Result<()> {
     let mut client = endpoint.connect().await?;

@@ -13,6 +13,8 @@ const IDLE_BYTES_MAX: u64 = 40 << 20;
 /// Both servers.
 pub struct Report {
     pub ours: Measured,
+    /// Creates a second while the controllers of the same process look on.
+    pub watched: f64,
     pub theirs: Measured,
 }
 
@@ -53,7 +55,7 @@ fn megabytes(bytes: u64) -> f64 {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ours, theirs } = self;
+        let Self { ours, watched, theirs } = self;
         writeln!(f, "| | windlass server | kube-apiserver + etcd | | bar |\n|---|---|---|---|---|")?;
         writeln!(
             f,
@@ -61,6 +63,11 @@ impl fmt::Display for Report {
             ours.creates,
             theirs.creates,
             self.creates_times()
+        )?;
+        writeln!(
+            f,
+            "| the same, its controllers and scheduler looking on | {watched:.0} | | {:.1}× | |",
+            watched / theirs.creates
         )?;
         writeln!(
             f,

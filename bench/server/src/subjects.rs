@@ -28,6 +28,27 @@ impl Drop for Process {
     }
 }
 
+/// How much of a `windlass server` is started.
+#[derive(Clone, Copy, Debug)]
+pub enum Extent {
+    /// All of it: controllers, scheduler and a node of this machine.
+    Whole,
+    /// The same, but without a node: nothing runs the pods.
+    WithoutNode,
+    /// The API and its store, as kube-apiserver and etcd are.
+    Api,
+}
+
+impl Extent {
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::Whole => &["--nodes", "1"],
+            Self::WithoutNode => &["--nodes", "0"],
+            Self::Api => &["--api-only"],
+        }
+    }
+}
+
 /// A running `windlass server`.
 pub struct Windlass {
     process: Process,
@@ -37,17 +58,19 @@ pub struct Windlass {
 
 impl Windlass {
     /// Starts one in a directory of its own, with a token of its administrator.
-    pub async fn start(program: &Path, nodes: u32) -> Result<Self> {
+    pub async fn start(program: &Path, extent: Extent) -> Result<Self> {
         let mut windlass =
-            Self::start_in(program, nodes, tempfile::tempdir().context("make a directory")?).await?;
+            Self::start_in(program, extent, tempfile::tempdir().context("make a directory")?).await?;
         windlass.endpoint.set_token(&windlass.token(program)?)?;
         Ok(windlass)
     }
 
     /// Starts one, and waits until it answers.
-    async fn start_in(program: &Path, nodes: u32, directory: TempDir) -> Result<Self> {
+    async fn start_in(program: &Path, extent: Extent, directory: TempDir) -> Result<Self> {
         let child = Command::new(program)
-            .args(["server", "--listen", "127.0.0.1:0", "--nodes", &nodes.to_string(), "--data-dir"])
+            .args(["server", "--listen", "127.0.0.1:0"])
+            .args(extent.flags())
+            .arg("--data-dir")
             .arg(directory.path().join("data"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -120,11 +143,11 @@ pub async fn start_times(program: &Path) -> Result<Starts> {
     for _ in 0..STARTS {
         let directory = tempfile::tempdir().context("make a directory")?;
         let began = Instant::now();
-        let first = Windlass::start_in(program, 1, directory).await?;
+        let first = Windlass::start_in(program, Extent::Whole, directory).await?;
         starts.first.push(began.elapsed());
         let directory = first.stop()?;
         let began = Instant::now();
-        let again = Windlass::start_in(program, 1, directory).await?;
+        let again = Windlass::start_in(program, Extent::Whole, directory).await?;
         starts.again.push(began.elapsed());
         again.stop()?;
     }

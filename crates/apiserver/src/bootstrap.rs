@@ -31,8 +31,7 @@ pub(crate) fn install(shared: &Shared) -> Result<()> {
         let class = json!({"metadata": {"name": name}, "value": value, "description": description});
         ("/apis/scheduling.k8s.io/v1/priorityclasses".to_owned(), class)
     });
-    create_all(shared, classes.into_iter().chain([service()]).collect())?;
-    fill_all(shared)
+    create_all(shared, classes.into_iter().chain([service()]).chain(missing(shared)).collect())
 }
 
 /// The Service by which clients in a cluster know its API. Without an address: there is no proxy that would answer.
@@ -47,9 +46,13 @@ fn service() -> Wanted {
 
 /// Gives every namespace what it lacks.
 pub(crate) fn fill_all(shared: &Shared) -> Result<()> {
+    create_all(shared, missing(shared))
+}
+
+/// What namespaces lack.
+fn missing(shared: &Shared) -> Vec<Wanted> {
     let namespaces = shared.store.list(&Prefix::resource_wide("namespaces")).records;
-    let wanted = namespaces.iter().flat_map(|record| missing_in(shared, record.key.name())).collect();
-    create_all(shared, wanted)
+    namespaces.iter().flat_map(|record| missing_in(shared, record.key.name())).collect()
 }
 
 /// Gives a new namespace what every namespace has. What fails is tried again when the server starts.

@@ -228,6 +228,14 @@ impl Object {
         T::deserialize(MapDeserializer::new(fields))
     }
 
+    /// As a type, and whether the type has all of its fields.
+    pub(crate) fn read_whole<T: for<'de> Deserialize<'de>>(&self) -> serde_json::Result<(T, bool)> {
+        let fields = self.sections.iter().map(|(field, section)| (field.as_str(), section.value()));
+        let mut is_whole = true;
+        let view = serde_ignored::deserialize(MapDeserializer::new(fields), |_| is_whole = false)?;
+        Ok((view, is_whole))
+    }
+
     /// The object, or some of its fields, as one JSON value.
     pub fn to_value(&self, select: impl Fn(&str) -> bool) -> Value {
         let selected = self.sections.iter().filter(|(field, _)| select(field));

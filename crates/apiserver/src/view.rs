@@ -20,7 +20,13 @@ pub(crate) fn edit<T: DeserializeOwned + Serialize>(
     object: &mut Object,
     change: impl FnOnce(&mut T),
 ) -> Result<T> {
-    let mut view: T = read(resource, object)?;
+    let (mut view, is_whole): (T, bool) =
+        object.read_whole().map_err(|error| unreadable(resource, &error.to_string()))?;
+    if is_whole {
+        change(&mut view);
+        replace(object, to_value(&view));
+        return Ok(view);
+    }
     let before = to_value(&view);
     change(&mut view);
     let after = to_value(&view);
@@ -31,6 +37,19 @@ pub(crate) fn edit<T: DeserializeOwned + Serialize>(
         merge_object(object, &before, after);
     }
     Ok(view)
+}
+
+/// Puts a view back that has all of its object.
+fn replace(object: &mut Object, view: Value) {
+    let Value::Object(view) = view else { return };
+    let gone: Vec<String> =
+        object.fields().filter(|field| !view.contains_key(*field)).map(str::to_owned).collect();
+    for field in gone {
+        object.remove(&field);
+    }
+    for (field, value) in view {
+        object.insert(&field, value);
+    }
 }
 
 fn to_value<T: Serialize>(view: &T) -> Value {

@@ -52,13 +52,15 @@ impl Directory {
         Ok(Self { path: path.to_path_buf(), _lock: lock })
     }
 
+    /// The path of a file of this directory.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
     /// A file of this directory, made private before anything is written to it.
-    pub(crate) fn private_file(&self, name: &str) -> Result<PathBuf, OpenError> {
-        let path = self.path.join(name);
-        match private(&path) {
-            Ok(_) => Ok(path),
-            Err(source) => Err(OpenError::Io { operation: "open", path, source }),
-        }
+    pub(crate) fn private_file(&self, name: &str) -> Result<File, OpenError> {
+        let path = self.file(name);
+        private(&path).map_err(|source| OpenError::Io { operation: "open", path, source })
     }
 
     /// Makes the names in the directory, and its own name, durable.

@@ -8,7 +8,8 @@
 //! objects there are, what their checksums add up to, and the last revision. What a flipped bit in the structure of a
 //! page makes disappear is missed there.
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
@@ -22,6 +23,8 @@ use crate::{Change, wal};
 
 /// The name of the database in the data directory.
 const FILE: &str = "store.db";
+/// The name of a database that is being made.
+const NEW: &str = "store.db.new";
 /// Changes when the tables below change their meaning.
 const FORMAT: i64 = 1;
 /// "Wdls": tells our files from other people's databases.
@@ -82,8 +85,12 @@ impl SqliteLog {
 
     /// With another size of the write-ahead log at which it is copied.
     pub(crate) fn open_with(directory: Directory, checkpoint_bytes: u64) -> Result<Self, OpenError> {
-        // Made by us, because SQLite would let others read it; its write-ahead log gets the same mode.
-        let file = directory.private_file(FILE)?;
+        let file = directory.file(FILE);
+        // A write-ahead log without its database is what is left of something, and not made anew.
+        if is_missing_or_empty(&file) && is_missing_or_empty(&wal::path(&file)) {
+            make(&directory, &file)?;
+        }
+        directory.private_file(FILE)?;
         wal::check(&file)?;
         let failed = |error: rusqlite::Error| open_error(&file, &error);
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -326,9 +333,6 @@ impl Drop for SqliteLog {
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     // Nobody else opens the file, so that the index of the write-ahead log can be kept in memory.
     connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
-    // Both take effect only before the first table is made.
-    connection.pragma_update(None, "page_size", wal::PAGE)?;
-    connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "cell_size_check", "ON")?;
@@ -342,7 +346,7 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 /// SQLite ignores settings that it does not know or cannot follow, and everything we promise depends on these.
-fn check_durable(connection: &Connection, file: &std::path::Path) -> Result<(), OpenError> {
+fn check_durable(connection: &Connection, file: &Path) -> Result<(), OpenError> {
     let failed = |error: rusqlite::Error| open_error(file, &error);
     let journal: String =
         connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).map_err(failed)?;
@@ -355,31 +359,59 @@ fn check_durable(connection: &Connection, file: &std::path::Path) -> Result<(), 
     Err(OpenError::Database { file: file.to_path_buf(), reason })
 }
 
-/// Makes the tables of a new database, or refuses one that is not ours to read.
-fn check_format(connection: &Connection, file: &std::path::Path) -> Result<(), OpenError> {
+/// Refuses a database that is not ours to read.
+fn check_format(connection: &Connection, file: &Path) -> Result<(), OpenError> {
     let failed = |error: rusqlite::Error| open_error(file, &error);
     let read = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(failed);
     let (application, format) = (read("application_id")?, read("user_version")?);
-    let tables: i64 =
-        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
     if application == APPLICATION && format == FORMAT {
         return Ok(());
     }
-    if (application, format, tables) != (0, 0, 0) {
-        let found =
-            if application == APPLICATION { format.to_string() } else { "of another program".to_owned() };
-        return Err(OpenError::Format { file: file.to_path_buf(), found, known: FORMAT });
-    }
-    let empty = Totals::default();
-    let sql = format!(
-        "BEGIN IMMEDIATE; {SCHEMA} INSERT INTO totals VALUES (1, 0, 0, 0, {}); PRAGMA application_id = {APPLICATION}; \
-         PRAGMA user_version = {FORMAT}; COMMIT;",
-        empty.sum()
-    );
-    connection.execute_batch(&sql).map_err(failed)
+    let found = if application == APPLICATION { format.to_string() } else { "of another program".to_owned() };
+    Err(OpenError::Format { file: file.to_path_buf(), found, known: FORMAT })
 }
 
-fn open_error(file: &std::path::Path, error: &rusqlite::Error) -> OpenError {
+fn is_missing_or_empty(file: &Path) -> bool {
+    std::fs::metadata(file).map_or_else(|error| error.kind() == ErrorKind::NotFound, |found| found.len() == 0)
+}
+
+/// Makes an empty database under another name, and gives it its own once it is whole: SQLite would wait for the disk a
+/// dozen times to be safe at every step of it. What a process that died on the way left is thrown away.
+fn make(directory: &Directory, file: &Path) -> Result<(), OpenError> {
+    let beside = directory.file(NEW);
+    let failed = |operation: &'static str| {
+        let path = beside.clone();
+        move |source| OpenError::Io { operation, path, source }
+    };
+    match std::fs::remove_file(&beside) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed("remove")(error)),
+        Ok(()) | Err(_) => {}
+    }
+    // Made by us, because SQLite would let others read it; its write-ahead log gets the same mode.
+    let made = directory.private_file(NEW)?;
+    fill(&beside).map_err(|error| open_error(&beside, &error))?;
+    made.sync_all().map_err(failed("sync"))?;
+    std::fs::rename(&beside, file).map_err(failed("name"))
+}
+
+fn fill(file: &Path) -> rusqlite::Result<()> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(file, flags)?;
+    connection.pragma_update(None, "synchronous", "OFF")?;
+    connection.pragma_update(None, "journal_mode", "MEMORY")?;
+    // Both take effect only before the first table is made.
+    connection.pragma_update(None, "page_size", wal::PAGE)?;
+    connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+    let empty = Totals::default();
+    connection.execute_batch(&format!(
+        "BEGIN IMMEDIATE; {SCHEMA} INSERT INTO totals VALUES (1, 0, 0, 0, {}); PRAGMA application_id = {APPLICATION}; \
+         PRAGMA user_version = {FORMAT}; COMMIT; PRAGMA journal_mode = WAL",
+        empty.sum()
+    ))?;
+    connection.close().map_err(|(_, error)| error)
+}
+
+fn open_error(file: &Path, error: &rusqlite::Error) -> OpenError {
     let (file, reason) = (file.to_path_buf(), error.to_string());
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => OpenError::Corrupt { file, reason },

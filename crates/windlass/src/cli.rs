@@ -235,6 +235,11 @@ struct ServerArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     nodes: u32,
 
+    /// Serve the API and nothing else: no controllers, no scheduler, no nodes. For the tests of somebody's own
+    /// controller
+    #[arg(long, conflicts_with = "nodes")]
+    api_only: bool,
+
     /// Delay before a failed pod is replaced; doubles with each failure
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = durations::parse)]
     backoff_base: Duration,
@@ -491,7 +496,8 @@ impl From<ServerArgs> for server::Options {
             audit_path: args.audit_log_path,
             audit_bytes_max: args.audit_log_maxsize << 20,
             audit_backups: args.audit_log_maxbackup,
-            nodes: args.nodes,
+            nodes: if args.api_only { 0 } else { args.nodes },
+            is_api_only: args.api_only,
             gates: args.feature_gates,
             backoff_base: args.backoff_base,
             backoff_max: args.backoff_max,
@@ -603,6 +609,7 @@ mod tests {
             audit_bytes_max: 3 << 20,
             audit_backups: 4,
             nodes: 0,
+            is_api_only: false,
             gates: Gates { job_pod_failure_policy: false, ..Gates::default() },
             backoff_base: Duration::from_secs(1),
             backoff_max: Duration::from_secs(2),

@@ -98,19 +98,19 @@ impl Pki {
         files::private_directory(directory)
             .map_err(|source| Error::File { path: directory.to_owned(), source })?;
         let store = Directory { path: directory, now };
-        let ca = match store.read("ca", |_| true)? {
-            Some(pair) => pair,
-            None => store.write("ca", authority(now)?)?,
-        };
+        let held = store.read("ca", |_| true)?;
+        let is_new_ca = held.is_none();
+        let ca = held.map_or_else(|| authority(now), Ok)?;
         let names = serving_names(addresses);
-        let serving = match store.read("serving", |held| covers(held, &names))? {
-            Some(pair) if is_issued_by(&pair, &ca) => pair,
-            _ => store.write("serving", serving(&ca, &names, now)?)?,
-        };
-        let admin = match store.read("admin", |_| true)? {
-            Some(pair) if is_issued_by(&pair, &ca) => pair,
-            _ => store.write("admin", client(&ca, ADMIN, MASTERS, now)?)?,
-        };
+        let held = store.read("serving", |held| covers(held, &names))?.filter(|pair| is_issued_by(pair, &ca));
+        let is_new_serving = held.is_none();
+        let serving = held.map_or_else(|| serving(&ca, &names, now), Ok)?;
+        let held = store.read("admin", |_| true)?.filter(|pair| is_issued_by(pair, &ca));
+        let is_new_admin = held.is_none();
+        let admin = held.map_or_else(|| client(&ca, ADMIN, MASTERS, now), Ok)?;
+        let all =
+            [(is_new_ca, "ca", &ca), (is_new_serving, "serving", &serving), (is_new_admin, "admin", &admin)];
+        store.write(all.into_iter().filter(|(is_new, ..)| *is_new).map(|(_, name, pair)| (name, pair)))?;
         Ok(Self { ca, serving, admin })
     }
 
@@ -156,12 +156,20 @@ impl Directory<'_> {
         Ok((is_fresh && is_wanted(&parsed)).then_some(Pair { certificate, key }))
     }
 
-    fn write(&self, name: &str, pair: Pair) -> Result<Pair, Error> {
-        for (end, text) in [("key", &pair.key), ("crt", &pair.certificate)] {
-            let path = self.file(name, end);
-            files::write_private(&path, text.as_bytes()).map_err(|source| Error::File { path, source })?;
-        }
-        Ok(pair)
+    /// Writes pairs at the same time: each file waits for the disk, and a new server writes six.
+    fn write<'a>(&self, pairs: impl Iterator<Item = (&'a str, &'a Pair)>) -> Result<(), Error> {
+        let write = |path: PathBuf, text: &str| {
+            files::write_private(&path, text.as_bytes()).map_err(|source| Error::File { path, source })
+        };
+        std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (name, pair) in pairs {
+                let (key, certificate) = (self.file(name, "key"), self.file(name, "crt"));
+                threads.push(scope.spawn(move || write(key, &pair.key)));
+                threads.push(scope.spawn(move || write(certificate, &pair.certificate)));
+            }
+            threads.into_iter().try_for_each(|thread| thread.join().expect("writing a file does not panic"))
+        })
     }
 }
 

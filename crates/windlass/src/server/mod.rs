@@ -56,6 +56,8 @@ pub struct Options {
     pub audit_backups: usize,
     /// How many nodes.
     pub nodes: u32,
+    /// Run nothing beside the API.
+    pub is_api_only: bool,
     /// Which features are on.
     pub gates: Gates,
     /// Delay before a failed pod is replaced.
@@ -218,36 +220,45 @@ async fn run(options: &Options) -> Result<(), Error> {
     let stop = CancellationToken::new();
     let serving = tokio::spawn(listener.run(Arc::clone(&guard), stop.clone()));
 
-    let setup = Setup {
-        gates: options.gates,
-        settings: Settings {
-            backoff: Backoff { base: signed(base), max: signed(max) },
-            ..Settings::default()
-        },
-        observer: None,
-        nodes: (1..=options.nodes).map(|number| node(number, options.nodes, &data_dir)).collect(),
-        runs_any_image_on_host: options.runs_any_image_on_host,
-        keeps_logs: false,
-        keeps_house: true,
+    let parts = if options.is_api_only {
+        None
+    } else {
+        let client = kube::Client::new(server.own_router(), "default");
+        let parts = Parts::start(&client, setup(options, &data_dir)).await.map_err(|error| start(&error))?;
+        server.serve_streams(Arc::new(parts.streams()));
+        let figures = parts.figures();
+        server.publish_figures(Box::new(move || figures.text()));
+        Some(parts)
     };
-    let client = kube::Client::new(server.own_router(), "default");
-    let parts = Parts::start(&client, setup).await.map_err(|error| start(&error))?;
-    server.serve_streams(Arc::new(parts.streams()));
-    let figures = parts.figures();
-    server.publish_figures(Box::new(move || figures.text()));
     kubeconfig::write(&path, address, &pki).map_err(kubeconfig_error)?;
     greet(address, &path);
 
     wait(&mut interrupt, &mut terminate).await;
-    eprintln!("stopping: pods are ended; once more to end at once");
     guard.set_ready(false);
-    tokio::select! {
-        () = parts.stop(GRACE_MAX) => {}
-        () = wait(&mut interrupt, &mut terminate) => {}
+    if let Some(parts) = parts {
+        eprintln!("stopping: pods are ended; once more to end at once");
+        tokio::select! {
+            () = parts.stop(GRACE_MAX) => {}
+            () = wait(&mut interrupt, &mut terminate) => {}
+        }
     }
     stop.cancel();
     let _ = serving.await;
     Ok(())
+}
+
+/// Who works on the objects.
+fn setup(options: &Options, data_dir: &Path) -> Setup {
+    let backoff = Backoff { base: signed(options.backoff_base), max: signed(options.backoff_max) };
+    Setup {
+        gates: options.gates,
+        settings: Settings { backoff, ..Settings::default() },
+        observer: None,
+        nodes: (1..=options.nodes).map(|number| node(number, options.nodes, data_dir)).collect(),
+        runs_any_image_on_host: options.runs_any_image_on_host,
+        keeps_logs: false,
+        keeps_house: true,
+    }
 }
 
 async fn wait(interrupt: &mut tokio::signal::unix::Signal, terminate: &mut tokio::signal::unix::Signal) {

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -105,6 +105,28 @@ pub async fn wait_for<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -
         assert!(start.elapsed() < PATIENCE, "gave up waiting for {what}");
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
+}
+
+#[tokio::test]
+async fn the_api_alone_runs_nothing_and_a_whole_server_goes_on_from_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let alone = Served::start(directory.path(), &["--api-only"]);
+    let client = alone.client().await;
+    let jobs: Api<Job> = Api::namespaced(client.clone(), "default");
+    jobs.create(&PostParams::default(), &job("later", "true")).await.expect("created");
+    // A whole server has its node before it says that it is ready.
+    let nodes = Api::<Node>::all(client).list(&ListParams::default()).await.expect("a list").items;
+    assert_eq!(nodes, []);
+    assert_eq!(jobs.get("later").await.expect("the Job").status.and_then(|status| status.start_time), None);
+    assert_eq!(alone.stop(), Some(0));
+
+    let whole = Served::start(directory.path(), &[]);
+    let jobs: Api<Job> = Api::namespaced(whole.client().await, "default");
+    wait_for("the end of the Job", async || {
+        (jobs.get("later").await.expect("the Job").status?.succeeded == Some(1)).then_some(())
+    })
+    .await;
+    assert_eq!(whole.stop(), Some(0));
 }
 
 #[tokio::test]
