@@ -113,12 +113,15 @@ fn from_yaml(text: &str) -> Result<Vec<Node>, SyntaxError> {
     })
 }
 
-/// JSON is read as such, because not all of its escapes are YAML's.
+/// JSON is read as such, because not all of its escapes are YAML's. What YAML reads as the same knows where it stands.
 fn from_json(text: &str) -> Result<Vec<Node>, SyntaxError> {
-    serde_json::Deserializer::from_str(text)
-        .into_iter::<Value>()
-        .map(|value| value.map(Node::unplaced))
-        .collect::<Result<_, _>>()
+    let values: Result<Vec<Value>, _> =
+        serde_json::Deserializer::from_str(text).into_iter::<Value>().collect();
+    values
+        .map(|values| match from_yaml(text) {
+            Ok(nodes) if nodes.iter().map(Node::to_json).eq(values.iter().cloned()) => nodes,
+            Ok(_) | Err(_) => values.into_iter().map(Node::unplaced).collect(),
+        })
         .map_err(|error| {
             let position = Position { line: error.line() as u64, column: error.column() as u64 };
             (Some(position), one_line(&error.to_string()))
@@ -306,6 +309,18 @@ mod tests {
             assert_eq!(told.lines().count(), 2, "{told}");
             assert_eq!(told.lines().last(), Some(&*format!("hint: {HINT_SYNTAX}")), "{told}");
         }
+    }
+
+    #[test]
+    fn json_knows_its_lines_unless_only_json_can_read_it() {
+        let place = |text: &str| {
+            let object = &read("f", text).expect("reads")[0];
+            object.problem("metadata.name", "").position.map(|p| (p.line, p.column))
+        };
+        let job =
+            "{\n  \"apiVersion\": \"batch/v1\", \"kind\": \"Job\",\n  \"metadata\": {\"name\": \"x\"}\n}\n";
+        assert_eq!(place(job), Some((3, 16)));
+        assert_eq!(place(&format!("{job}{job}")), None, "two values are no YAML");
     }
 
     #[test]

@@ -121,6 +121,39 @@ fn questions_in_the_docs_have_the_answers_that_are_shown() {
     assert!(found >= 6, "{found}");
 }
 
+/// A line without what differs from run to run: which pods are evicted, their names, and how long it took.
+fn shape(line: &str) -> String {
+    let mut shape = String::new();
+    for word in line.split_whitespace() {
+        let is_pod = word.starts_with("tests-") && word.len() == "tests-0-abcde".len();
+        let word = if is_pod { "POD" } else { word };
+        let word = if word.ends_with(')') && word.len() == 2 { "N)" } else { word };
+        let is_time = word.ends_with('s') && word.starts_with(|c: char| c.is_ascii_digit());
+        shape.push_str(if is_time { "TIME" } else { word });
+        shape.push(' ');
+    }
+    shape
+}
+
+#[test]
+fn the_first_transcript_of_the_readme_is_what_happens() {
+    let readme = std::fs::read_to_string(root().join("README.md")).expect("a page");
+    let mut lines = blocks(&readme, "console")[0].lines();
+    let command = lines.next().and_then(|line| line.strip_prefix("$ cargo run -- ")).expect("a command");
+    let args: Vec<&str> = command.split_whitespace().collect();
+    let ran = Running::spawn(windlass(&args).current_dir(root())).finish();
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""), "{}", ran.stderr);
+    let happened: Vec<String> = ran.stderr.lines().map(shape).collect();
+    // How far it is at a moment is a matter of chance.
+    let shown: Vec<String> =
+        lines.filter(|line| *line != "…" && !line.contains(" of 6 succeeded")).map(shape).collect();
+    assert!(shown.len() >= 7, "{shown:?}");
+    for line in &shown {
+        assert!(happened.contains(line), "{line} is not in {happened:#?}");
+    }
+    assert_eq!(happened.last(), shown.last());
+}
+
 #[test]
 fn the_dashboard_asks_for_metrics_that_there_are() {
     let dashboard = std::fs::read_to_string(root().join("docs/dashboard.json")).expect("a dashboard");

@@ -102,11 +102,14 @@ fn a_draft_policy_that_breaks_a_rule() {
 #[test]
 fn an_image_that_is_not_this_machine() {
     let manifest = job("x", json!({}), "true").replace("\"host\"", "\"busybox\"");
+    let column = manifest.find("\"image\"").expect("an image") + 1;
     assert_rejected(
         &manifest,
         &[
-            "error: <stdin>: document 1: job/x: spec.template.spec.containers[0].image: \"busybox\" can't be run: no images \
-             are pulled",
+            &format!(
+                "error: <stdin>:1:{column}: document 1: job/x: spec.template.spec.containers[0].image: \"busybox\" can't be \
+                 run: no images are pulled"
+            ),
             "hint: set image: host to run the command on this machine, or use --runtime host for every image",
         ],
     );
