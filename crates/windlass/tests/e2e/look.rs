@@ -421,7 +421,8 @@ fn mask_time(word: &str) -> &str {
 
 #[test]
 fn every_command_has_help_with_examples_and_a_page() {
-    let commands = ["run", "lint", "explain", "why", "server", "controller", "token", "completions", "man"];
+    let commands =
+        ["run", "lint", "explain", "why", "server", "node", "controller", "token", "completions", "man"];
     for command in commands {
         let (ran, _) = on_file(&[command, "--help"], "");
         assert_eq!(ran.code, Some(0), "{command}");
