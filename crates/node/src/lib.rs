@@ -3,7 +3,7 @@
 //! Decisions are pure and stand apart from the driver:
 //!
 //! ```text
-//!   watch ─► agent ─► pod (one task each) ─► runtimes::host ═socket═► keeper ─► sandbox ─► processes
+//!   watch ─► pods ──► pod (one task each) ─► runtimes::host ═socket═► keeper ─► sandbox ─► processes
 //!              │        │  lifecycle::next, stopping::next: what to do now
 //!              │        │  volume, security, cgroup, env: what a container sees and may do
 //!              │        │  probe, check: what it says about itself
@@ -44,6 +44,7 @@ mod attend;
 mod files;
 mod mounts;
 mod pod;
+mod pods;
 mod prepare;
 mod register;
 mod survey;
