@@ -84,6 +84,8 @@ pub struct Config {
     pub eviction: Option<Eviction>,
     /// How often to look whether it is, and whether pods keep more than they may.
     pub survey_every: Duration,
+    /// How often to look whether files in volumes have changed.
+    pub refresh_every: Duration,
     /// How many processes and threads a container may have; `None`: as many as the machine allows.
     pub pids_max: Option<i64>,
     /// Keep the logs of pods that are gone.
@@ -108,6 +110,7 @@ impl Config {
             shutdown: Vec::new(),
             eviction: None,
             survey_every: Duration::from_secs(10),
+            refresh_every: Duration::from_secs(60),
             pids_max: None,
             keeps_logs: false,
         }

@@ -48,6 +48,13 @@ pub(crate) struct Attendant {
     task: AbortHandle,
 }
 
+impl Attendant {
+    /// Does this, and tells nobody.
+    pub(crate) fn of(work: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self { kind: None, task: tokio::spawn(work).abort_handle() }
+    }
+}
+
 impl Drop for Attendant {
     fn drop(&mut self) {
         self.task.abort();

@@ -5,6 +5,8 @@ use std::fs;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Weak;
+use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Container, Pod, ServiceAccount, Volume, VolumeMount};
@@ -42,8 +44,28 @@ pub(crate) fn stage(context: &Context, pod: &Pod) -> PathBuf {
     context.pod_directory(pod).join("stage")
 }
 
+/// Whether a pod has files that can change while it runs.
+pub(crate) fn has_files(pod: &Pod) -> bool {
+    volumes(pod).any(|volume| volume.empty_dir.is_none() && volume.host_path.is_none())
+}
+
+/// Brings the files of a pod that runs up to date, now and then, until nobody wants it any more.
+pub(crate) async fn keep_fresh(context: Weak<Context>, pod: Pod, every: Duration) {
+    loop {
+        tokio::time::sleep(every).await;
+        let Some(context) = context.upgrade() else { return };
+        if let Err(error) = make_all(&context, &pod, true).await {
+            tracing::debug!(error, pod = prepare::title(&pod), "refresh volumes");
+        }
+    }
+}
+
 /// Makes all volumes of a pod. An error is that of the first one that can't be had.
 pub(crate) async fn set_up(context: &Context, pod: &Pod) -> Result<(), String> {
+    make_all(context, pod, false).await
+}
+
+async fn make_all(context: &Context, pod: &Pod, is_refresh: bool) -> Result<(), String> {
     let references: BTreeSet<_> = volumes(pod).flat_map(volume::references).collect();
     let found = prepare::objects(context, pod, &references).await?;
     let objects: Objects = found
@@ -54,22 +76,55 @@ pub(crate) async fn set_up(context: &Context, pod: &Pod) -> Result<(), String> {
         let failed = |error: &dyn std::fmt::Display| {
             format!("MountVolume.SetUp failed for volume {:?} : {error}", volume.name)
         };
-        let tokens = tokens(context, pod, volume).await.map_err(|error| failed(&error))?;
+        let directory = directory(context, pod, &volume.name);
+        let tokens = tokens(context, pod, volume, &directory).await.map_err(|error| failed(&error))?;
         let content = volume::content(pod, volume, &objects, &tokens, &context.facts());
         let content = content.map_err(|error| failed(&error))?;
         let group = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref()?.fs_group);
         let group = group.and_then(|group| u32::try_from(group).ok()).filter(|_| context.own.uid == 0);
-        let directory = directory(context, pod, &volume.name);
+        let is_needed = match &content {
+            Content::Files(files) => !is_refresh || !is_same(&directory, files),
+            Content::Empty { .. } | Content::Host { .. } => !is_refresh,
+        };
+        if !is_needed {
+            continue;
+        }
         make(&directory, &content, group, context.own.uid == 0).map_err(|error| failed(&error))?;
     }
     private(&stage(context, pod)).map_err(|error| format!("make the stage of mounts: {error}"))
 }
 
-async fn tokens(context: &Context, pod: &Pod, volume: &Volume) -> Result<Tokens, volume::Error> {
+/// Whether a volume holds exactly these files.
+fn is_same(directory: &Path, files: &BTreeMap<String, File>) -> bool {
+    let data = directory.join("..data");
+    let is_there =
+        |(path, file): (&String, &File)| fs::read(data.join(path)).is_ok_and(|bytes| bytes == file.bytes);
+    let tops: BTreeSet<&str> = files.keys().filter_map(|path| path.split('/').next()).collect();
+    let count = fs::read_dir(&data).map_or(0, Iterator::count);
+    count == tops.len() && files.iter().all(is_there)
+}
+
+/// A token that is not yet old; upstream renews it when four fifths of its time are over.
+fn young_token(path: &Path, seconds: i64) -> Option<Vec<u8>> {
+    let limit = Duration::from_secs(u64::try_from(seconds).ok()?) / 5 * 4;
+    let age = fs::metadata(path).ok()?.modified().ok()?.elapsed().ok()?;
+    (age < limit).then(|| fs::read(path).ok()).flatten()
+}
+
+async fn tokens(
+    context: &Context,
+    pod: &Pod,
+    volume: &Volume,
+    directory: &Path,
+) -> Result<Tokens, volume::Error> {
     let mut tokens = Tokens::new();
     let meta = &pod.metadata;
     let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone());
     for wish in volume::tokens(volume) {
+        if let Some(token) = young_token(&directory.join(&wish.path), wish.seconds) {
+            tokens.insert((wish.volume, wish.path), token);
+            continue;
+        }
         let accounts = kube::Api::<ServiceAccount>::namespaced(
             context.config.client.clone(),
             meta.namespace.as_deref().unwrap_or_default(),
@@ -345,10 +400,24 @@ mod tests {
         let mode = fs::metadata(volume.join("a")).expect("there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let second = BTreeMap::from([("a".into(), file("3", 0o600))]);
+        assert!(is_same(&volume, &first) && !is_same(&volume, &second));
         write(&volume, &second, None).expect("written again");
+        assert!(is_same(&volume, &second) && !is_same(&volume, &first));
         assert_eq!((read("a"), read("d/e")), (Some("3".into()), None));
         let entries = fs::read_dir(&volume).expect("there").count();
         assert_eq!(entries, 4, "the data, the link to it, and a link for each name: {volume:?}");
+    }
+
+    #[test]
+    fn a_token_is_kept_until_four_fifths_of_its_time_are_over() {
+        let root = tempfile::tempdir().expect("a directory");
+        let path = root.path().join("token");
+        assert_eq!(young_token(&path, 3600), None);
+        fs::write(&path, "t").expect("written");
+        assert_eq!(young_token(&path, 3600), Some(b"t".to_vec()));
+        let old = std::time::SystemTime::now() - Duration::from_secs(2881);
+        fs::File::open(&path).expect("there").set_modified(old).expect("changed");
+        assert_eq!(young_token(&path, 3600), None);
     }
 
     #[test]

@@ -92,6 +92,26 @@ async fn files_come_from_the_api() {
 }
 
 #[tokio::test]
+async fn a_change_of_a_config_map_is_seen_by_a_container_that_runs() {
+    let fixture = Fixture::with(|config| config.refresh_every = std::time::Duration::from_millis(20)).await;
+    let maps = Api::<ConfigMap>::default_namespaced(fixture.client.clone());
+    let map =
+        serde_json::from_value(json!({"metadata": {"name": "m"}, "data": {"k": "old"}})).expect("a map");
+    maps.create(&PostParams::default(), &map).await.expect("created");
+    let at = format!("{MISSING}-fresh");
+    let script = format!("cat {at}/k; until [ \"$(cat {at}/k)\" = new ]; do sleep 0.01; done; cat {at}/k");
+    let mounts = json!([{"name": "m", "mountPath": at}]);
+    fixture
+        .create("p", with(sh("c", &script), mounts, json!([{"name": "m", "configMap": {"name": "m"}}])))
+        .await;
+    let pod = fixture.running("p").await;
+    common::wait_for_text(&fixture.log(&pod, "c", 0), "old").await;
+    let patch = kube::api::Patch::Merge(json!({"data": {"k": "new"}}));
+    maps.patch("m", &kube::api::PatchParams::default(), &patch).await.expect("patched");
+    assert_eq!(phase(&fixture.ended("p").await), "Succeeded");
+}
+
+#[tokio::test]
 async fn a_volume_that_is_not_there_keeps_the_pod_from_starting_until_it_is() {
     let fixture = Fixture::new().await;
     let mounts = json!([{"name": "m", "mountPath": format!("{MISSING}-late")}]);

@@ -45,6 +45,8 @@ pub(super) struct Work {
     groups: Vec<Option<Group>>,
     /// The volumes of the pod are there.
     has_volumes: bool,
+    /// Who keeps the files of volumes up to date; ends with the pod.
+    refresher: Option<Attendant>,
     /// Who looks after the run that is going on.
     attendants: Vec<Vec<Attendant>>,
     notices: Notices,
@@ -89,6 +91,7 @@ impl Work {
             processes: vec![None; plans.len()],
             groups: vec![None; plans.len()],
             has_volumes: false,
+            refresher: None,
             attendants: plans.iter().map(|_| Vec::new()).collect(),
             start_time: known.start_time.as_ref().map_or(now, |time| time.0),
             plans,
@@ -219,6 +222,11 @@ impl Work {
                 return lifecycle::held(&mut self.records[place], waiting);
             }
             self.has_volumes = true;
+            if mounts::has_files(&self.pod) {
+                let every = self.context.config.refresh_every;
+                let fresh = mounts::keep_fresh(Arc::downgrade(&self.context), self.pod.clone(), every);
+                self.refresher = Some(Attendant::of(fresh));
+            }
         }
         let Some(container) = self.container(place) else { return };
         let run = self.records[place].next_run();
