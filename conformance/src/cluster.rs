@@ -150,6 +150,24 @@ impl Cluster {
         Ok(ControllerManager { process, port })
     }
 
+    /// Starts kube-scheduler, its limits on requests off.
+    pub fn scheduler(&self) -> Result<Scheduler> {
+        let port = free_port()?;
+        let kubeconfig = self.kubeconfig()?;
+        let flags = vec![
+            format!("--kubeconfig={}", kubeconfig.display()),
+            "--leader-elect=false".to_owned(),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={port}"),
+            format!("--cert-dir={}", self.directory.path().join(format!("scheduler-{port}")).display()),
+            "--kube-api-qps=100000".to_owned(),
+            "--kube-api-burst=100000".to_owned(),
+        ];
+        let program = assets::find("kube-scheduler")?;
+        let process = Process::start("kube-scheduler", &program, &flags, self.directory.path())?;
+        Ok(Scheduler { _process: process })
+    }
+
     async fn wait_until_ready(&mut self) -> Result<()> {
         let client = self.client().await?;
         let until = Instant::now() + READY_WITHIN;
@@ -188,6 +206,12 @@ impl ControllerManager {
     pub fn port(&self) -> u16 {
         self.port
     }
+}
+
+/// A running kube-scheduler, ended when dropped.
+#[derive(Debug)]
+pub struct Scheduler {
+    _process: Process,
 }
 
 fn etcd_flags(root: &Path, port: u16) -> Result<Vec<String>> {

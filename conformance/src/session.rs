@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use kube::Client;
@@ -128,11 +128,54 @@ impl Session {
     /// A request of the preparations, that must succeed and is not compared.
     pub async fn prepare(&self, method: Method, path: &str, body: Value) -> Result<Value> {
         let content = if method == Method::PATCH { MERGE } else { "application/json" };
-        let value =
-            self.exchange(method.clone(), path, &[("content-type", content)], body.to_string()).await?;
+        self.prepare_as(method, path, content, body).await
+    }
+
+    /// The same with a body of any type.
+    pub async fn prepare_as(&self, method: Method, path: &str, content: &str, body: Value) -> Result<Value> {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let value = self.exchange(method.clone(), path, &[("content-type", content)], body).await?;
         let code = value["code"].as_u64().unwrap_or_default();
         anyhow::ensure!((200..300).contains(&code) || code == 409, "{method} {path}: {value}");
         Ok(value["body"].clone())
+    }
+
+    /// Writes down what a conversation came to know in another way.
+    pub fn note(&mut self, step: &str, value: Value) {
+        self.transcript.push(Answer { step: step.to_owned(), value });
+    }
+
+    /// Looks at a collection, which may have selectors, until `find` finds something in it. Nothing is written down.
+    pub async fn until<T>(
+        &self,
+        collection: &str,
+        what: &str,
+        within: Duration,
+        find: impl Fn(&[Value]) -> Option<T>,
+    ) -> Result<T> {
+        let deadline = tokio::time::Instant::now() + within;
+        let and = if collection.contains('?') { '&' } else { '?' };
+        loop {
+            let list = self.prepare(Method::GET, collection, Value::Null).await?;
+            let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+            let mut items = list["items"].as_array().cloned().unwrap_or_default();
+            let path = format!("{collection}{and}watch=true&resourceVersion={version}");
+            let mut watch = self.open_watch(&path).await?;
+            loop {
+                if let Some(found) = find(&items) {
+                    return Ok(found);
+                }
+                let event = match tokio::time::timeout_at(deadline, watch.next()).await {
+                    Ok(event) => event,
+                    Err(_) => bail!("waited for {what} in vain, there is {}", brief(items)),
+                };
+                // A watch that broke or ended is begun anew.
+                let Ok(Some(event)) = event else { break };
+                if !take(&mut items, event) {
+                    break;
+                }
+            }
+        }
     }
 
     /// GET.
@@ -215,6 +258,46 @@ impl Session {
     }
 }
 
+impl Watch {
+    /// The next event, or none when the watch has ended.
+    async fn next(&mut self) -> Result<Option<Value>> {
+        loop {
+            if let Some(end) = self.pending.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.pending.drain(..=end).collect();
+                return Ok(Some(serde_json::from_slice(&line).context("read an event")?));
+            }
+            let Some(frame) = self.response.body_mut().frame().await else { return Ok(None) };
+            if let Ok(data) = frame?.into_data() {
+                self.pending.extend_from_slice(&data);
+            }
+        }
+    }
+}
+
+/// Objects for a message, without what nobody wants to read there.
+fn brief(mut items: Vec<Value>) -> Value {
+    for item in &mut items {
+        if let Some(meta) = item.get_mut("metadata").and_then(Value::as_object_mut) {
+            meta.remove("managedFields");
+        }
+    }
+    Value::Array(items)
+}
+
+/// Takes an event into the items of a collection; no if the watch can't go on.
+fn take(items: &mut Vec<Value>, mut event: Value) -> bool {
+    let object = event["object"].take();
+    let place = items.iter().position(|item| item["metadata"]["uid"] == object["metadata"]["uid"]);
+    match (event["type"].as_str(), place) {
+        (Some("ADDED" | "MODIFIED"), Some(place)) => items[place] = object,
+        (Some("ADDED" | "MODIFIED"), None) => items.push(object),
+        (Some("DELETED"), Some(place)) => _ = items.remove(place),
+        (Some("DELETED" | "BOOKMARK"), _) => {}
+        _ => return false,
+    }
+    true
+}
+
 fn head_of(response: &Response<Body>) -> Value {
     let texts = |name: &str| -> Vec<String> {
         let all = response.headers().get_all(name);
@@ -246,17 +329,10 @@ async fn events(mut watch: Watch, count: usize) -> Result<Value> {
     let mut seen = Vec::new();
     let deadline = tokio::time::Instant::now() + ANSWER_WITHIN;
     while seen.len() < count {
-        if let Some(end) = watch.pending.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = watch.pending.drain(..=end).collect();
-            seen.push(serde_json::from_slice(&line).context("read an event")?);
-            continue;
-        }
-        let frame = tokio::time::timeout_at(deadline, watch.response.body_mut().frame()).await;
-        let Some(frame) = frame.with_context(|| format!("{} of {count} events in time", seen.len()))? else {
-            break;
-        };
-        if let Ok(data) = frame?.into_data() {
-            watch.pending.extend_from_slice(&data);
+        let event = tokio::time::timeout_at(deadline, watch.next()).await;
+        match event.with_context(|| format!("{} of {count} events in time", seen.len()))?? {
+            Some(event) => seen.push(event),
+            None => break,
         }
     }
     let mut value = head;

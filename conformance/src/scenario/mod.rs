@@ -274,7 +274,7 @@ impl Scenario {
 }
 
 /// RFC 7386, but for null, which is kept.
-pub(crate) fn merge(into: &mut Value, from: Value) {
+pub fn merge(into: &mut Value, from: Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
             for (key, value) in from {
@@ -286,7 +286,7 @@ pub(crate) fn merge(into: &mut Value, from: Value) {
 }
 
 /// The text at a JSON pointer.
-pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+pub fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -296,6 +296,6 @@ pub(crate) fn number(value: &Value, pointer: &str) -> u64 {
 }
 
 /// The list at a JSON pointer.
-pub(crate) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+pub fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
