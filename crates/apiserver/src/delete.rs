@@ -135,6 +135,12 @@ impl Options {
         !self.dry_run.is_empty()
     }
 
+    /// The same, for this reason unless the client gives one.
+    pub(crate) fn because(mut self, reason: &str) -> Self {
+        self.reason.get_or_insert_with(|| reason.to_owned());
+        self
+    }
+
     /// Whether this object, as it is now, may be deleted.
     pub(crate) fn check_preconditions(&self, resource: &Resource, object: &Object) -> Result<()> {
         let Some(wanted) = &self.preconditions else { return Ok(()) };

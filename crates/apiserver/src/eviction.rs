@@ -10,6 +10,7 @@ use axum::body::Body;
 use http::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use windlass_api::field::{Error, Path};
 use windlass_api::names;
 use windlass_api::selector::Selector;
 use windlass_store::Prefix;
@@ -56,10 +57,24 @@ pub(crate) fn create(shared: &Shared, target: &Target, query: &Query, body: &[u8
     if eviction.metadata.name != target.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
+    refuse_broken(&target.name, eviction.delete_options.as_ref())?;
     let options = eviction.delete_options.map_or_else(String::new, |options| options.to_string());
     let options = Options::parse(query, options.as_bytes())?;
+    // The first draft of the failure policy: who deletes a pod says why.
+    let options = options.because(names::disruption::EVICTION_BY_EVICTION_API);
     evict(shared, target, &options)?;
     Ok(answer::json(StatusCode::CREATED, &status::success(StatusCode::CREATED, None), &[]))
+}
+
+/// An option for objects that can't be read has no place here: those can't be evicted.
+fn refuse_broken(name: &str, options: Option<&Value>) -> Result<()> {
+    const OPTION: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+    if !options.is_some_and(|options| options[OPTION] == true) {
+        return Ok(());
+    }
+    let path = Path::new("deleteOptions").child(OPTION);
+    let why = "can not be set for pod eviction, try after removing the option";
+    Err(Status::invalid(GROUP, "Eviction", name, &[Error::invalid(&path, true, why)]))
 }
 
 fn evict(shared: &Shared, target: &Target, options: &Options) -> Result<()> {

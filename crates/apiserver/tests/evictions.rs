@@ -242,3 +242,21 @@ async fn an_eviction_that_makes_no_sense_is_refused() {
     let beta = json!({"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": "p"}});
     assert_eq!(c.post(&format!("{PODS}/p/eviction"), beta).await.code, 201);
 }
+
+#[tokio::test]
+async fn an_option_for_objects_that_cannot_be_read_has_no_place_in_an_eviction() {
+    let c = cluster();
+    ready_pod(&c, "p").await;
+    let option = "ignoreStoreReadErrorWithClusterBreakingPotential";
+    let mut body = eviction("p");
+    body["deleteOptions"] = json!({option: true});
+    let answer = c.post(&format!("{PODS}/p/eviction"), body).await;
+    let why = "Invalid value: true: can not be set for pod eviction, try after removing the option";
+    let message = format!("Eviction.policy \"p\" is invalid: deleteOptions.{option}: {why}");
+    let cause =
+        json!({"reason": "FieldValueInvalid", "message": why, "field": format!("deleteOptions.{option}")});
+    let details = json!({"name": "p", "group": "policy", "kind": "Eviction", "causes": [cause]});
+    let expected = Answer { code: 422, body: failure(422, "Invalid", &message, details), warnings: vec![] };
+    assert_eq!(answer, expected);
+    assert!(!is_marked(&c, "p").await);
+}

@@ -105,3 +105,17 @@ fn refusal(code: StatusCode, body: &[u8]) -> kube::Error {
     });
     kube::Error::Api(status.boxed())
 }
+
+/// What the server says, in its own words, or what became of the request.
+pub(crate) fn words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// A create was refused because the namespace is about to go.
+pub(crate) fn is_namespace_ending(status: &Status) -> bool {
+    let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+    causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
+}

@@ -21,7 +21,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::calls::{is_namespace_ending, words};
 use crate::events::{Recorder, Report};
+use crate::metrics::Metrics;
 use crate::queue::Queue;
 use crate::{Clock, watch, wire};
 use decide::{Child, Observed, Plan, Said, Start, decide};
@@ -34,10 +36,10 @@ const STAMP: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 type Key = (String, String);
 
 /// Makes Jobs on schedule, until cancelled.
-pub async fn run(client: Client, clock: Clock, cancel: CancellationToken) {
+pub async fn run(client: Client, clock: Clock, metrics: Metrics, cancel: CancellationToken) {
     let (recorder, publishing) = Recorder::new(client.clone(), COMPONENT, Arc::clone(&clock));
     let (children, queue) = (Mutex::default(), Queue::default());
-    let this = Arc::new(Controller { client, clock, recorder, children, queue });
+    let this = Arc::new(Controller { client, clock, metrics, recorder, children, queue });
     let mut tasks = JoinSet::new();
     tasks.spawn({
         let cancel = cancel.clone();
@@ -62,6 +64,7 @@ pub async fn run(client: Client, clock: Clock, cancel: CancellationToken) {
 struct Controller {
     client: Client,
     clock: Clock,
+    metrics: Metrics,
     recorder: Recorder,
     /// The Jobs of each CronJob, by UID.
     children: Mutex<BTreeMap<Key, BTreeMap<String, Child>>>,
@@ -169,6 +172,7 @@ impl Controller {
         }
         let made = match create(jobs, cron_job, data, &start).await {
             Ok(job) => {
+                self.metrics.job_scheduled((self.clock)().duration_since(start.time));
                 let message = format!("Created job {}", start.name);
                 self.say(cron_job, Said { is_warning: false, reason: "SuccessfulCreate", message });
                 job
@@ -183,8 +187,12 @@ impl Controller {
                 }
                 job
             }
+            // Any other would fail too.
+            Err(kube::Error::Api(refused)) if is_namespace_ending(&refused) => {
+                return Err(kube::Error::Api(refused));
+            }
             Err(error) => {
-                let message = format!("Error creating job: {error}");
+                let message = format!("Error creating job: {}", words(&error));
                 self.say(cron_job, Said { is_warning: true, reason: "FailedCreate", message });
                 return Err(error);
             }
@@ -215,7 +223,7 @@ impl Controller {
             }
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             Err(error) => {
-                let message = format!("Deleted job: {error}");
+                let message = format!("Deleted job: {}", words(&error));
                 self.say(cron_job, Said { is_warning: true, reason: "FailedDelete", message });
                 Err(error)
             }

@@ -109,8 +109,7 @@ async fn publish(
 }
 
 async fn write(calls: &Calls, lane: &Uid, entry: &Entry, component: &str) -> kube::Result<()> {
-    let namespace = entry.report.about.namespace.as_deref();
-    let requests = Request::new(Event::url_path(&(), namespace));
+    let requests = Request::new(Event::url_path(&(), Some(namespace_of(&entry.report.about))));
     if entry.count > 1 {
         let patch =
             json!({"count": entry.count, "lastTimestamp": Time(entry.last), "message": entry.report.message});
@@ -133,7 +132,7 @@ fn event(entry: &Entry, component: &str) -> Event {
     Event {
         metadata: ObjectMeta {
             name: Some(entry.name.clone()),
-            namespace: report.about.namespace.clone(),
+            namespace: Some(namespace_of(&report.about).to_owned()),
             ..ObjectMeta::default()
         },
         involved_object: report.about.clone(),
@@ -147,6 +146,17 @@ fn event(entry: &Entry, component: &str) -> Event {
         count: Some(entry.count),
         ..Event::default()
     }
+}
+
+/// Where an event is kept: beside its object, or in `default` if that is in no namespace.
+fn namespace_of(about: &ObjectReference) -> &str {
+    about.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or("default")
+}
+
+/// What tells objects apart: some events are about a name, with no UID.
+fn identity(about: &ObjectReference) -> String {
+    let text = |part: &Option<String>| part.clone().unwrap_or_default();
+    [text(&about.kind), text(&about.namespace), text(&about.name), text(&about.uid)].join("/")
 }
 
 /// An event as it is to be written.
@@ -179,7 +189,7 @@ impl Memory {
     }
 
     fn combine(&mut self, mut report: Report, now: Timestamp) -> (Report, Key) {
-        let object = report.about.uid.clone().unwrap_or_default();
+        let object = identity(&report.about);
         let kind: Key = (object, report.is_warning, report.reason.clone(), None);
         let (messages, last) = remembered(&mut self.similar, kind.clone(), || (BTreeSet::new(), now));
         if now.duration_since(*last) > SIMILAR_WITHIN {
@@ -205,7 +215,7 @@ impl Memory {
     }
 
     fn has_budget(&mut self, about: &ObjectReference, class: Class, now: Timestamp) -> bool {
-        let object = about.uid.clone().unwrap_or_default();
+        let object = identity(about);
         let (left, since) = remembered(&mut self.budgets, (object, class), || (BURST, now));
         let refilled = now.duration_since(*since).as_secs_f64() / REFILL.as_secs_f64();
         (*left, *since) = ((*left + refilled.max(0.0)).min(BURST), now);

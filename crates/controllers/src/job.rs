@@ -35,6 +35,7 @@ use windlass_job::{Action, Decision, Settings, Uid, Wake, decide};
 
 use crate::Clock;
 use crate::calls::Calls;
+use crate::cluster::Cluster;
 use crate::events::Recorder;
 use crate::metrics::{Metrics, SyncAction, SyncLabels};
 use crate::queue::Queue;
@@ -72,6 +73,8 @@ pub struct Config {
     pub metrics: Metrics,
     /// The watches go through this client, if it is another than that of the writes.
     pub watch_client: Option<Client>,
+    /// Is shown all pods as they are watched, so that others need not watch them too. Only without a namespace.
+    pub cluster: Option<Arc<Cluster>>,
     /// Turns true when everything was listed once and work begins.
     pub ready: Option<watch::Sender<bool>>,
 }
@@ -89,6 +92,7 @@ impl Default for Config {
             observer: None,
             metrics: Metrics::default(),
             watch_client: None,
+            cluster: None,
             ready: None,
         }
     }
@@ -159,11 +163,17 @@ impl JobController {
         let mut tasks = JoinSet::new();
         tasks.spawn(publishing);
         // Pods after Jobs, and work after both: at the start every pod finds its Job, and no Job misses a pod.
-        let jobs_listed = follow(&mut tasks, &shared, jobs, &cancel, Registry::job_changed);
+        let jobs_listed =
+            follow(&mut tasks, &shared, jobs, &cancel, |shared, event| shared.registry.job_changed(event));
         if !listed(jobs_listed, &cancel).await {
             return drain(tasks, shared).await;
         }
-        let pods_listed = follow(&mut tasks, &shared, pods, &cancel, Registry::pod_changed);
+        let pods_listed = follow(&mut tasks, &shared, pods, &cancel, |shared, event| {
+            if let Some(cluster) = &shared.config.cluster {
+                cluster.take_pod(&event);
+            }
+            shared.registry.pod_changed(event);
+        });
         if !listed(pods_listed, &cancel).await {
             return drain(tasks, shared).await;
         }
@@ -236,7 +246,7 @@ fn follow<K>(
     shared: &Arc<Shared>,
     api: Api<K>,
     cancel: &CancellationToken,
-    take: fn(&Registry, Event<K>),
+    take: fn(&Shared, Event<K>),
 ) -> watch::Receiver<bool>
 where
     K: Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + fmt::Debug + Send + 'static,
@@ -246,7 +256,7 @@ where
     tasks.spawn(async move {
         let feed = |event: Event<K>| {
             let is_list_done = matches!(event, Event::InitDone);
-            take(&shared.registry, event);
+            take(&shared, event);
             if is_list_done {
                 listed.send_replace(true);
             }

@@ -1,8 +1,9 @@
-//! Figures for Prometheus: those of Kubernetes' own Job controller under its names, and ours under `windlass_`.
+//! Figures for Prometheus: those of Kubernetes' own controllers under their names, and ours under `windlass_`.
 //!
 //! Labels come from closed sets, but for names of other controllers, of which only so many are told apart: nobody can
 //! make the number of series grow by what they put into a Job.
 
+mod house;
 mod job;
 
 use std::sync::Arc;
@@ -31,6 +32,7 @@ pub struct Metrics(Arc<Inner>);
 struct Inner {
     registry: Mutex<Registry>,
     job: job::Figures,
+    house: house::Figures,
     requests: Counters<3>,
     request_duration: Histograms<2>,
     write_slots: Gauge,
@@ -41,8 +43,10 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::default();
         let job = job::Figures::registered(&mut registry);
+        let house = house::Figures::registered(&mut registry);
         let inner = Inner {
             job,
+            house,
             requests: Counters::default(),
             request_duration: Histograms::new_with_constructor(|| {
                 Histogram::new(exponential_buckets(0.001, 2.0, 16))

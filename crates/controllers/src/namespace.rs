@@ -30,11 +30,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 type Meta = PartialObjectMeta<DynamicObject>;
 
 /// Empties and ends namespaces that are deleted, until cancelled.
-pub async fn run(client: Client, clock: Clock, cancel: CancellationToken) -> kube::Result<()> {
-    let discovery = tokio::select! {
-        () = cancel.cancelled() => return Ok(()),
-        found = Discovery::new(client.clone()).run() => found?,
-    };
+pub async fn run(client: Client, discovery: Arc<Discovery>, clock: Clock, cancel: CancellationToken) {
     let this = Arc::new(Controller { kinds: deletable(&discovery), client, clock, queue: Queue::default() });
     let mut tasks = JoinSet::new();
     for _ in 0..WORKERS {
@@ -50,7 +46,6 @@ pub async fn run(client: Client, clock: Clock, cancel: CancellationToken) -> kub
     })
     .await;
     while tasks.join_next().await.is_some() {}
-    Ok(())
 }
 
 struct Controller {

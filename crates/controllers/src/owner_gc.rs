@@ -56,12 +56,8 @@ struct Kind {
 }
 
 impl OwnerCollector {
-    /// Follows everything the server has, until cancelled.
-    pub async fn run(client: Client, clock: Clock, cancel: CancellationToken) -> kube::Result<()> {
-        let discovery = tokio::select! {
-            () = cancel.cancelled() => return Ok(()),
-            found = Discovery::new(client.clone()).run() => found?,
-        };
+    /// Follows everything the server has by its discovery, until cancelled.
+    pub async fn run(client: Client, discovery: Arc<Discovery>, clock: Clock, cancel: CancellationToken) {
         let (recorder, publishing) = Recorder::new(client.clone(), COMPONENT, clock);
         let kinds = collectable(&discovery);
         let (graph, queue) = (Mutex::new(Graph::default()), Queue::default());
@@ -84,7 +80,6 @@ impl OwnerCollector {
             tasks.spawn(Arc::clone(&this).work(cancel.clone()));
         }
         while tasks.join_next().await.is_some() {}
-        Ok(())
     }
 
     async fn follow(self: Arc<Self>, kind: Kind, listed: Arc<Semaphore>, cancel: CancellationToken) {
@@ -355,7 +350,7 @@ impl OwnerCollector {
         }
     }
 
-    /// Deletes the object that was looked at, unless it changed since.
+    /// Deletes the object that was looked at, unless its owners are others by now.
     async fn delete(
         &self,
         node: &Node,
@@ -364,14 +359,20 @@ impl OwnerCollector {
         policy: PropagationPolicy,
     ) -> Result<(), Failure> {
         let Some(api) = self.api(&node.place) else { return Ok(()) };
-        let preconditions =
-            Preconditions { uid: Some(uid.to_string()), resource_version: live.resource_version.clone() };
-        let params = DeleteParams {
-            propagation_policy: Some(policy),
-            preconditions: Some(preconditions),
+        let params = |resource_version: Option<String>| DeleteParams {
+            propagation_policy: Some(policy.clone()),
+            preconditions: Some(Preconditions { uid: Some(uid.to_string()), resource_version }),
             ..DeleteParams::default()
         };
-        match api.delete(&node.place.name, &params).await {
+        let mut done = api.delete(&node.place.name, &params(live.resource_version.clone())).await;
+        if let Err(kube::Error::Api(status)) = &done
+            && status.is_conflict()
+            && let Some(now) = self.live(&node.place, uid).await?
+            && now.owner_references == live.owner_references
+        {
+            done = api.delete(&node.place.name, &params(None)).await;
+        }
+        match done {
             Ok(_) => Ok(()),
             Err(error) if is_gone(&error) => Ok(()),
             Err(error) => Err(error.into()),

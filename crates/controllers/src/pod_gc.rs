@@ -6,21 +6,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{DeleteParams, Patch, PatchParams};
-use kube::runtime::watcher::Event;
-use kube::{Api, Client, ResourceExt};
-use parking_lot::Mutex;
+use kube::Api;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use windlass_api::names::{self, disruption};
+use windlass_api::names::disruption::DELETION_BY_POD_GC;
 
-use crate::wire::SlimPod;
-use crate::{Clock, watch};
-use decide::{NodeFact, Observed, PodFact, Quarantine, Reason, decide};
+use crate::Clock;
+use crate::cluster::{Cluster, PodFact};
+use crate::ending::{self, Marks};
+use crate::metrics::Metrics;
+use decide::{NodeFact, Observed, Quarantine, Reason, decide};
 
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+const MESSAGE: &str = "PodGC: node no longer exists";
 
 /// How it works.
 #[derive(Clone, Copy, Debug)]
@@ -29,87 +29,34 @@ pub struct Config {
     pub period: Duration,
     /// So many pods that have ended are kept; zero keeps all.
     pub keep_terminated: usize,
-    /// Whether orphaned pods get the `DisruptionTarget` condition.
-    pub adds_conditions: bool,
+    /// What is said of orphaned pods.
+    pub marks: Marks,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { period: Duration::from_secs(20), keep_terminated: 12_500, adds_conditions: true }
+        Self { period: Duration::from_secs(20), keep_terminated: 12_500, marks: Marks::default() }
     }
-}
-
-#[derive(Default)]
-struct Known {
-    pods: BTreeMap<(String, String), PodFact>,
-    nodes: BTreeMap<String, NodeFact>,
-    are_pods_listed: bool,
-    are_nodes_listed: bool,
 }
 
 /// Collects pods, until cancelled.
-pub async fn run(client: Client, clock: Clock, config: Config, cancel: CancellationToken) {
-    let known = Arc::new(Mutex::new(Known::default()));
-    let pods = watch::follow(Api::<SlimPod>::all(client.clone()), cancel.clone(), |event| {
-        take_pod(&mut known.lock(), event);
-    });
-    let nodes = watch::follow(Api::<Node>::all(client.clone()), cancel.clone(), |event| {
-        take_node(&mut known.lock(), event);
-    });
-    let passes = async {
-        let mut quarantine = Quarantine::default();
-        let mut ticks = tokio::time::interval(config.period);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            tokio::select! { () = cancel.cancelled() => return, _ = ticks.tick() => {} }
-            pass(&client, &clock, config, &known, &mut quarantine).await;
-        }
-    };
-    futures::future::join3(pods, nodes, passes).await;
-}
-
-fn take_pod(known: &mut Known, event: Event<SlimPod>) {
-    match event {
-        Event::Init => known.pods.clear(),
-        Event::InitDone => known.are_pods_listed = true,
-        Event::InitApply(SlimPod(pod)) | Event::Apply(SlimPod(pod)) => {
-            let fact = pod_fact(&pod);
-            known.pods.insert((fact.namespace.clone(), fact.name.clone()), fact);
-        }
-        Event::Delete(SlimPod(pod)) => {
-            known.pods.remove(&(pod.namespace().unwrap_or_default(), pod.name_any()));
-        }
+pub async fn run(
+    cluster: Arc<Cluster>,
+    clock: Clock,
+    config: Config,
+    metrics: Metrics,
+    cancel: CancellationToken,
+) {
+    if !cluster.is_listed(&cancel).await {
+        return;
     }
-}
-
-fn take_node(known: &mut Known, event: Event<Node>) {
-    match event {
-        Event::Init => known.nodes.clear(),
-        Event::InitDone => known.are_nodes_listed = true,
-        Event::InitApply(node) | Event::Apply(node) => {
-            known.nodes.insert(node.name_any(), node_fact(&node));
-        }
-        Event::Delete(node) => {
-            known.nodes.remove(&node.name_any());
-        }
-    }
-}
-
-fn pod_fact(pod: &Pod) -> PodFact {
-    let status = pod.status.as_ref();
-    let phase = status.and_then(|status| status.phase.as_deref()).unwrap_or_default();
-    let reason = status.and_then(|status| status.reason.as_deref());
-    PodFact {
-        namespace: pod.namespace().unwrap_or_default(),
-        name: pod.name_any(),
-        uid: pod.uid().unwrap_or_default(),
-        created: pod.creation_timestamp().map(|time| time.0),
-        generation: pod.metadata.generation.unwrap_or_default(),
-        node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|node| !node.is_empty()),
-        is_deleting: pod.metadata.deletion_timestamp.is_some(),
-        is_terminal: matches!(phase, "Succeeded" | "Failed"),
-        has_stopped: !matches!(phase, "Pending" | "Running" | "Unknown"),
-        is_evicted: phase == "Failed" && reason == Some("Evicted"),
+    let collector = Collector { cluster, clock, config, metrics };
+    let mut quarantine = Quarantine::default();
+    let mut ticks = tokio::time::interval(config.period);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! { () = cancel.cancelled() => return, _ = ticks.tick() => {} }
+        collector.pass(&mut quarantine).await;
     }
 }
 
@@ -122,78 +69,63 @@ fn node_fact(node: &Node) -> NodeFact {
     }
 }
 
-async fn pass(
-    client: &Client,
-    clock: &Clock,
+struct Collector {
+    cluster: Arc<Cluster>,
+    clock: Clock,
     config: Config,
-    known: &Mutex<Known>,
-    quarantine: &mut Quarantine,
-) {
-    let (pods, nodes) = {
-        let known = known.lock();
-        // Before everything is listed, every node would look as if it were gone.
-        if !known.are_pods_listed || !known.are_nodes_listed {
-            return;
+    metrics: Metrics,
+}
+
+impl Collector {
+    async fn pass(&self, quarantine: &mut Quarantine) {
+        let (pods, nodes) = (self.cluster.pods.all(), self.cluster.nodes.all());
+        let named = |node: &Arc<Node>| Some((node.metadata.name.as_deref()?.into(), node_fact(node)));
+        let nodes: BTreeMap<Arc<str>, NodeFact> = nodes.iter().filter_map(named).collect();
+        let mut confirmed_gone = BTreeSet::new();
+        for name in quarantine.observe(pods.iter().map(AsRef::as_ref), &nodes, (self.clock)()) {
+            match Api::<Node>::all(self.cluster.client.clone()).get_opt(&name).await {
+                Ok(None) => _ = confirmed_gone.insert(name),
+                Ok(Some(_)) => {}
+                Err(error) => tracing::debug!(%name, %error, "it is not known whether a node is gone"),
+            }
         }
-        (known.pods.values().cloned().collect::<Vec<_>>(), known.nodes.clone())
-    };
-    let mut confirmed_gone = BTreeSet::new();
-    for name in quarantine.observe(pods.iter(), &nodes, clock()) {
-        match Api::<Node>::all(client.clone()).get_opt(&name).await {
-            Ok(None) => _ = confirmed_gone.insert(name),
-            Ok(Some(_)) => {}
-            Err(error) => tracing::debug!(node = name, %error, "it is not known whether a node is gone"),
+        let observed = Observed {
+            pods: pods.iter().map(AsRef::as_ref).collect(),
+            nodes: &nodes,
+            confirmed_gone: &confirmed_gone,
+            keep_terminated: self.config.keep_terminated,
+        };
+        for (reason, pod) in decide(&observed) {
+            let done = self.collect(reason, pod).await;
+            self.metrics.pod_collected(&pod.key.namespace, reason.label(), done.is_ok());
+            if let Err(error) = done {
+                tracing::debug!(pod = %pod.key, ?reason, %error, "a pod was not collected, trying again");
+            }
         }
     }
-    let keep_terminated = config.keep_terminated;
-    let observed = Observed {
-        pods: pods.iter().collect(),
-        nodes: &nodes,
-        confirmed_gone: &confirmed_gone,
-        keep_terminated,
-    };
-    for (reason, pod) in decide(&observed) {
-        if let Err(error) = collect(client, clock, config, reason, pod).await {
-            tracing::debug!(pod = pod.name, ?reason, %error, "a pod was not collected, trying again");
+
+    /// Marks the pod as failed, unless it has ended, and deletes it at once.
+    async fn collect(&self, reason: Reason, pod: &PodFact) -> kube::Result<()> {
+        let Config { marks, .. } = self.config;
+        if !pod.is_terminal {
+            let adds_condition = reason.is_disruption() && marks.adds_conditions;
+            let status = failed(pod, adds_condition.then(|| Time((self.clock)())));
+            ending::patch_status(&self.cluster.client, &pod.key, &pod.uid, status).await?;
         }
+        let why = (reason.is_disruption() && marks.gives_reasons).then_some(DELETION_BY_POD_GC);
+        ending::delete(&self.cluster.client, &pod.key, &pod.uid, Some(0), why).await
     }
 }
 
-/// Marks the pod as failed, unless it has ended, and deletes it at once.
-async fn collect(
-    client: &Client,
-    clock: &Clock,
-    config: Config,
-    reason: Reason,
-    pod: &PodFact,
-) -> kube::Result<()> {
-    let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace);
-    if !pod.is_terminal {
-        let adds_condition = reason.is_disruption() && config.adds_conditions;
-        let patch = Patch::Strategic(failed(pod, adds_condition.then(|| Time(clock()))));
-        pods.patch_status(&pod.name, &PatchParams::default(), &patch).await?;
-    }
-    let params = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
-    match pods.delete(&pod.name, &params).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-/// The status of a pod that was lost; with the condition if there is a time for it. The UID is in it so that another pod
-/// of the name is left alone.
+/// The status of a pod that was lost; with the condition if there is a time for it. One that was marked before keeps the
+/// time of that.
 fn failed(pod: &PodFact, disrupted: Option<Time>) -> Value {
     let mut status = json!({"phase": "Failed", "observedGeneration": pod.generation});
-    if let Some(time) = disrupted {
-        status["conditions"] = json!([{
-            "type": names::DISRUPTION_TARGET,
-            "status": "True",
-            "reason": disruption::DELETION_BY_POD_GC,
-            "message": "PodGC: node no longer exists",
-            "lastTransitionTime": time,
-            "observedGeneration": pod.generation,
-        }]);
+    if let Some(now) = disrupted {
+        let before = pod.disrupted.as_ref().and_then(|before| before.since);
+        let mut condition = ending::disruption(DELETION_BY_POD_GC, MESSAGE, pod.generation);
+        condition.last_transition_time = Some(before.map_or(now, Time));
+        status["conditions"] = json!([condition]);
     }
-    json!({"metadata": {"uid": pod.uid}, "status": status})
+    status
 }

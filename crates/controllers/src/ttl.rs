@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::Clock;
+use crate::metrics::Metrics;
 use crate::queue::Queue;
 use crate::watch;
 
@@ -34,16 +35,16 @@ pub fn expires_at(job: &Job) -> Option<Timestamp> {
 type Key = (String, String);
 
 /// Deletes finished Jobs whose time is up, until cancelled.
-pub async fn run(client: Client, clock: Clock, cancel: CancellationToken) {
+pub async fn run(client: Client, clock: Clock, metrics: Metrics, cancel: CancellationToken) {
     let queue = Arc::new(Queue::<Key>::default());
     let mut tasks = JoinSet::new();
     for _ in 0..WORKERS {
         let (client, clock, queue) = (client.clone(), Arc::clone(&clock), Arc::clone(&queue));
-        let cancel = cancel.clone();
+        let (metrics, cancel) = (metrics.clone(), cancel.clone());
         tasks.spawn(async move {
             loop {
                 let key = tokio::select! { () = cancel.cancelled() => return, key = queue.next() => key };
-                match look(&client, &clock, &key).await {
+                match look(&client, &clock, &metrics, &key).await {
                     Ok(None) => queue.forget_failures(&key),
                     Ok(Some(wait)) => queue.add_at(key.clone(), Instant::now() + wait),
                     Err(error) => {
@@ -71,6 +72,7 @@ pub async fn run(client: Client, clock: Clock, cancel: CancellationToken) {
 async fn look(
     client: &Client,
     clock: &Clock,
+    metrics: &Metrics,
     (namespace, name): &Key,
 ) -> kube::Result<Option<std::time::Duration>> {
     let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
@@ -87,7 +89,10 @@ async fn look(
         ..DeleteParams::default()
     };
     match jobs.delete(name, &params).await {
-        Ok(_) => Ok(None),
+        Ok(_) => {
+            metrics.job_expired(clock().duration_since(expires));
+            Ok(None)
+        }
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }

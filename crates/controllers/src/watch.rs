@@ -10,11 +10,23 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 /// Gives every change to `take`, until cancelled.
-pub(crate) async fn follow<K>(api: Api<K>, cancel: CancellationToken, mut take: impl FnMut(Event<K>))
+pub(crate) async fn follow<K>(api: Api<K>, cancel: CancellationToken, take: impl FnMut(Event<K>))
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let mut changes = std::pin::pin!(watcher::watcher(api, watcher::Config::default()).default_backoff());
+    follow_with(api, watcher::Config::default(), cancel, take).await;
+}
+
+/// The same, of the objects that `config` selects.
+pub(crate) async fn follow_with<K>(
+    api: Api<K>,
+    config: watcher::Config,
+    cancel: CancellationToken,
+    mut take: impl FnMut(Event<K>),
+) where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let mut changes = std::pin::pin!(watcher::watcher(api, config).default_backoff());
     loop {
         let change = tokio::select! {
             () = cancel.cancelled() => return,

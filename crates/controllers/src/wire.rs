@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
@@ -127,6 +127,7 @@ impl<'de> Deserialize<'de> for SlimPod {
         struct Spec {
             node_name: Option<String>,
             init_containers: Option<Vec<Init>>,
+            tolerations: Option<Vec<Toleration>>,
         }
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -139,6 +140,7 @@ impl<'de> Deserialize<'de> for SlimPod {
         let spec = PodSpec {
             node_name: slim.spec.node_name,
             init_containers: slim.spec.init_containers.map(|inits| inits.into_iter().map(init).collect()),
+            tolerations: slim.spec.tolerations,
             ..PodSpec::default()
         };
         Ok(Self(Pod { metadata: slim.metadata, spec: Some(spec), status: slim.status }))

@@ -70,7 +70,12 @@ pub(crate) async fn keep_alive(context: std::sync::Weak<Context>, mut health: wa
         if let Err(error) = renew(config).await {
             tracing::warn!(%error, "renew the lease of the node");
         }
-        if is_changed || reported.elapsed() >= REPORT_EVERY {
+        let is_doubted = is_doubted(config).await;
+        if is_doubted {
+            // What the others believed in between is over as of now.
+            since.clear();
+        }
+        if is_changed || is_doubted || reported.elapsed() >= REPORT_EVERY {
             let conditions = conditions(&health.borrow_and_update(), &mut since, Timestamp::now());
             match report(&context, conditions).await {
                 Ok(()) => reported = tokio::time::Instant::now(),
@@ -78,6 +83,14 @@ pub(crate) async fn keep_alive(context: std::sync::Weak<Context>, mut health: wa
             }
         }
     }
+}
+
+/// Whether the node was given up while it could not be heard, as when a machine sleeps.
+async fn is_doubted(config: &Config) -> bool {
+    let nodes = kube::Api::<Node>::all(config.client.clone());
+    let Ok(node) = nodes.get(&config.node_name).await else { return false };
+    let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+    conditions.iter().any(|one| one.type_ == "Ready" && one.status == "Unknown")
 }
 
 async fn report(context: &Arc<Context>, conditions: Value) -> Result<(), kube::Error> {

@@ -6,12 +6,18 @@ use std::time::Duration;
 
 use futures::future;
 use jiff::Timestamp;
+use kube::discovery::Discovery;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use windlass_api::Gates;
+use windlass_controllers::cluster::Cluster;
 use windlass_controllers::job::{self, JobController, Observer};
+use windlass_controllers::metrics::Metrics;
 use windlass_controllers::owner_gc::OwnerCollector;
-use windlass_controllers::{Clock, cron_job, namespace, pod_gc, ttl};
+use windlass_controllers::{
+    Clock, Marks, cron_job, disruption, namespace, node_lifecycle, pod_gc, service_account, taint_eviction,
+    ttl,
+};
 use windlass_job::Settings;
 use windlass_node::streams::Nodes;
 use windlass_node::{Agent, Capacity};
@@ -31,8 +37,10 @@ pub struct Setup {
     pub runs_any_image_on_host: bool,
     /// Keep the logs of pods that were deleted.
     pub keeps_logs: bool,
-    /// Also what a cluster has for objects that live longer than one Job: collection of what nobody owns and of lost pods,
-    /// Jobs whose time is up, deleted namespaces, CronJobs.
+    /// The certificate that pods trust, if there is one.
+    pub root_ca: Option<String>,
+    /// Also what a cluster has for objects that live longer than one Job: collection of what nobody owns, Jobs whose time
+    /// is up, deleted namespaces and what each has, CronJobs, nodes that are lost.
     pub keeps_house: bool,
 }
 
@@ -48,6 +56,7 @@ pub struct Node {
 
 /// They, at work. Dropping it kills all pods.
 pub struct Parts {
+    metrics: Metrics,
     cancel: CancellationToken,
     tasks: JoinSet<()>,
     agents: Vec<Agent>,
@@ -59,12 +68,18 @@ impl Parts {
     pub async fn start(client: &kube::Client, setup: Setup) -> Result<Self, windlass_node::Error> {
         let cancel = CancellationToken::new();
         let mut tasks = JoinSet::new();
+        let cluster = match setup.keeps_house {
+            true => Cluster::new(client.clone()),
+            false => Cluster::without_labels(client.clone()),
+        };
         let config = job::Config {
-            settings: setup.settings,
+            settings: setup.settings.clone(),
             gates: setup.gates,
-            observer: setup.observer,
+            observer: setup.observer.clone(),
+            cluster: Some(Arc::clone(&cluster)),
             ..job::Config::default()
         };
+        let metrics = config.metrics.clone();
         tasks.spawn(JobController::new(client.clone(), config).run(cancel.clone()));
         let scheduling = windlass_scheduler::Config {
             adds_conditions: setup.gates.pod_disruption_conditions,
@@ -74,8 +89,12 @@ impl Parts {
         };
         let scheduler = scheduling.metrics.clone();
         tasks.spawn(Scheduler::with_config(client.clone(), scheduling).run(cancel.clone()));
+        end_pods(&mut tasks, &cluster, &setup, &metrics, &cancel);
         if setup.keeps_house {
-            keep_house(&mut tasks, client, &setup.gates, &cancel);
+            keep_house(&mut tasks, client, &setup, &metrics, &cancel);
+            // Whoever runs one Job here is gone when its nodes are.
+            let (clock, config) = (Arc::new(Timestamp::now), node_lifecycle::Config::default());
+            tasks.spawn(node_lifecycle::run(cluster, clock, config, metrics.clone(), cancel.clone()));
         }
         let mut agents = Vec::new();
         for node in setup.nodes {
@@ -88,7 +107,7 @@ impl Parts {
             config.events = setup.keeps_house.then(|| crate::node::publish(client));
             agents.push(Agent::start(config).await?);
         }
-        Ok(Self { cancel, tasks, agents, scheduler })
+        Ok(Self { metrics, cancel, tasks, agents, scheduler })
     }
 
     /// Logs, exec and attach of the pods of these nodes.
@@ -96,9 +115,11 @@ impl Parts {
         Nodes::of(&self.agents)
     }
 
-    /// The figures of the scheduler.
-    pub fn figures(&self) -> windlass_scheduler::Metrics {
-        self.scheduler.clone()
+    /// The figures of scheduler and controllers, as Prometheus reads them.
+    pub fn figures(&self) -> impl Fn() -> String + Send + Sync + use<> {
+        let (scheduler, controllers) = (self.scheduler.clone(), self.metrics.clone());
+        // Each text ends with a line that says so; together they have one.
+        move || [scheduler.text().trim_end_matches("# EOF\n"), &controllers.text()].concat()
     }
 
     /// Makes no more pods, and ends those that run: SIGTERM, their grace period up to `grace_max`, SIGKILL.
@@ -109,23 +130,58 @@ impl Parts {
     }
 }
 
-fn keep_house(tasks: &mut JoinSet<()>, client: &kube::Client, gates: &Gates, cancel: &CancellationToken) {
+/// Those who end pods that did nothing wrong, and say so.
+fn end_pods(
+    tasks: &mut JoinSet<()>,
+    cluster: &Arc<Cluster>,
+    setup: &Setup,
+    metrics: &Metrics,
+    cancel: &CancellationToken,
+) {
+    let clock = || -> Clock { Arc::new(Timestamp::now) };
+    let (cluster, marks) = (|| Arc::clone(cluster), Marks::of(&setup.gates));
+    tasks.spawn(cluster().follow_nodes(cancel.clone()));
+    let mut config = pod_gc::Config { marks, ..pod_gc::Config::default() };
+    if !setup.keeps_house {
+        // Whoever waits for a Job looks at what became of its pods.
+        config.keep_terminated = 0;
+    }
+    tasks.spawn(pod_gc::run(cluster(), clock(), config, metrics.clone(), cancel.clone()));
+    tasks.spawn(taint_eviction::run(cluster(), clock(), marks, metrics.clone(), cancel.clone()));
+    let config = disruption::Config { marks, ..disruption::Config::default() };
+    tasks.spawn(disruption::run(cluster(), clock(), config, cancel.clone()));
+}
+
+fn keep_house(
+    tasks: &mut JoinSet<()>,
+    client: &kube::Client,
+    setup: &Setup,
+    metrics: &Metrics,
+    cancel: &CancellationToken,
+) {
     let clock: Clock = Arc::new(Timestamp::now);
-    let config =
-        pod_gc::Config { adds_conditions: gates.pod_disruption_conditions, ..pod_gc::Config::default() };
-    tasks.spawn(pod_gc::run(client.clone(), Arc::clone(&clock), config, cancel.clone()));
-    tasks.spawn(ttl::run(client.clone(), Arc::clone(&clock), cancel.clone()));
-    tasks.spawn(cron_job::run(client.clone(), Arc::clone(&clock), cancel.clone()));
-    let collecting = OwnerCollector::run(client.clone(), Arc::clone(&clock), cancel.clone());
+    tasks.spawn(ttl::run(client.clone(), Arc::clone(&clock), metrics.clone(), cancel.clone()));
+    tasks.spawn(cron_job::run(client.clone(), Arc::clone(&clock), metrics.clone(), cancel.clone()));
+    let root_ca = setup.root_ca.clone();
+    tasks.spawn(service_account::run(client.clone(), root_ca, metrics.clone(), cancel.clone()));
+    let (client, metrics, cancel) = (client.clone(), metrics.clone(), cancel.clone());
     tasks.spawn(async move {
-        if let Err(error) = collecting.await {
-            tracing::error!(%error, "dependents of deleted objects are not collected");
-        }
-    });
-    let ending = namespace::run(client.clone(), clock, cancel.clone());
-    tasks.spawn(async move {
-        if let Err(error) = ending.await {
-            tracing::error!(%error, "deleted namespaces are not ended");
-        }
+        let discovery = tokio::select! {
+            () = cancel.cancelled() => return,
+            found = Discovery::new(client.clone()).run() => match found {
+                Ok(found) => Arc::new(found),
+                Err(error) => {
+                    metrics.collector_sync_failed();
+                    tracing::error!(%error, "dependents of deleted objects stay, and deleted namespaces");
+                    return;
+                }
+            },
+        };
+        let (clock, cancel) = (|| Arc::clone(&clock), || cancel.clone());
+        future::join(
+            OwnerCollector::run(client.clone(), Arc::clone(&discovery), clock(), cancel()),
+            namespace::run(client, discovery, clock(), cancel()),
+        )
+        .await;
     });
 }

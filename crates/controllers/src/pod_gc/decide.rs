@@ -1,29 +1,14 @@
 //! Which pods are collected, and how. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::cluster::PodFact;
+
 /// How long a node must be gone until its pods are taken for lost: it may only be registering anew.
 pub(crate) const QUARANTINE: SignedDuration = SignedDuration::from_secs(40);
-
-/// What is known of a pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PodFact {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    pub(crate) uid: String,
-    pub(crate) created: Option<Timestamp>,
-    pub(crate) generation: i64,
-    pub(crate) node: Option<String>,
-    pub(crate) is_deleting: bool,
-    /// Succeeded or Failed.
-    pub(crate) is_terminal: bool,
-    /// Neither Pending, Running nor Unknown.
-    pub(crate) has_stopped: bool,
-    /// Failed because a node evicted it.
-    pub(crate) is_evicted: bool,
-}
 
 /// What is known of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +32,16 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
+    /// As the metric spells it.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Terminated => "terminated",
+            Self::OutOfService => "out-of-service",
+            Self::Orphaned => "orphaned",
+            Self::Unscheduled => "unscheduled",
+        }
+    }
+
     /// Whether the pod was disrupted, and so gets the condition that says so.
     pub(crate) fn is_disruption(self) -> bool {
         match self {
@@ -59,9 +54,9 @@ impl Reason {
 /// All that a pass looks at.
 pub(crate) struct Observed<'a> {
     pub(crate) pods: Vec<&'a PodFact>,
-    pub(crate) nodes: &'a BTreeMap<String, NodeFact>,
+    pub(crate) nodes: &'a BTreeMap<Arc<str>, NodeFact>,
     /// Nodes that were gone for the quarantine, and that a live request did not find either.
-    pub(crate) confirmed_gone: &'a BTreeSet<String>,
+    pub(crate) confirmed_gone: &'a BTreeSet<Arc<str>>,
     /// So many pods that have ended are kept; zero keeps all.
     pub(crate) keep_terminated: usize,
 }
@@ -90,30 +85,31 @@ fn terminated<'a>(observed: &Observed<'a>) -> Vec<(Reason, &'a PodFact)> {
     }
     let mut ended: Vec<&PodFact> = observed.pods.iter().copied().filter(|pod| pod.has_stopped).collect();
     let too_many = ended.len().saturating_sub(observed.keep_terminated);
-    ended.sort_by_key(|pod| (!pod.is_evicted, pod.created, &pod.name));
+    ended.sort_by_key(|pod| (!pod.is_evicted, pod.created, &pod.key.name));
     ended.into_iter().take(too_many).map(|pod| (Reason::Terminated, pod)).collect()
 }
 
 /// Nodes that pods name and nobody has, and since when. One that is back is forgotten.
 #[derive(Debug, Default)]
-pub(crate) struct Quarantine(BTreeMap<String, Timestamp>);
+pub(crate) struct Quarantine(BTreeMap<Arc<str>, Timestamp>);
 
 impl Quarantine {
-    /// Takes in what is seen now, and gives those that were gone long enough to be asked for.
+    /// Takes in what is seen now, and gives those that were gone long enough to be asked for. If pods are still there
+    /// afterwards, their quarantine begins anew.
     pub(crate) fn observe<'a>(
         &mut self,
         pods: impl Iterator<Item = &'a PodFact>,
-        nodes: &BTreeMap<String, NodeFact>,
+        nodes: &BTreeMap<Arc<str>, NodeFact>,
         now: Timestamp,
-    ) -> Vec<String> {
-        let gone: BTreeSet<&String> =
+    ) -> Vec<Arc<str>> {
+        let gone: BTreeSet<&Arc<str>> =
             pods.filter_map(|pod| pod.node.as_ref()).filter(|node| !nodes.contains_key(*node)).collect();
         self.0.retain(|name, _| gone.contains(name));
         for name in gone {
-            self.0.entry(name.clone()).or_insert(now);
+            self.0.entry(Arc::clone(name)).or_insert(now);
         }
         let is_due = |since: &Timestamp| now.duration_since(*since) >= QUARANTINE;
-        self.0.iter().filter(|(_, since)| is_due(since)).map(|(name, _)| name.clone()).collect()
+        self.0.extract_if(.., |_, since| is_due(since)).map(|(name, _)| name).collect()
     }
 }
 
@@ -126,42 +122,31 @@ mod tests {
     }
 
     fn pod(name: &str) -> PodFact {
-        PodFact {
-            namespace: "ns".to_owned(),
-            name: name.to_owned(),
-            uid: name.to_owned(),
-            created: Some(at(0)),
-            generation: 1,
-            node: Some("here".to_owned()),
-            is_deleting: false,
-            is_terminal: false,
-            has_stopped: false,
-            is_evicted: false,
-        }
+        PodFact { created: Some(at(0)), node: Some("here".into()), ..PodFact::named(name) }
     }
 
-    fn nodes() -> BTreeMap<String, NodeFact> {
+    fn nodes() -> BTreeMap<Arc<str>, NodeFact> {
         let node = |is_ready, is_out_of_service| NodeFact { is_ready, is_out_of_service };
         BTreeMap::from([
-            ("here".to_owned(), node(true, false)),
-            ("slow".to_owned(), node(false, false)),
-            ("out".to_owned(), node(false, true)),
-            ("back".to_owned(), node(true, true)),
+            ("here".into(), node(true, false)),
+            ("slow".into(), node(false, false)),
+            ("out".into(), node(false, true)),
+            ("back".into(), node(true, true)),
         ])
     }
 
     fn collected(pods: &[PodFact], keep_terminated: usize) -> Vec<(Reason, String)> {
-        let confirmed_gone = BTreeSet::from(["gone".to_owned()]);
+        let confirmed_gone = BTreeSet::from(["gone".into()]);
         let nodes = nodes();
         let pods = pods.iter().collect();
         let observed = Observed { pods, nodes: &nodes, confirmed_gone: &confirmed_gone, keep_terminated };
-        decide(&observed).into_iter().map(|(reason, pod)| (reason, pod.name.clone())).collect()
+        decide(&observed).into_iter().map(|(reason, pod)| (reason, pod.key.name.to_string())).collect()
     }
 
     #[test]
     fn each_case_takes_its_pods_and_no_others() {
         let on = |name: &str, node: Option<&str>, is_deleting| PodFact {
-            node: node.map(str::to_owned),
+            node: node.map(Arc::from),
             is_deleting,
             ..pod(name)
         };
@@ -212,14 +197,19 @@ mod tests {
 
     #[test]
     fn a_node_must_be_gone_for_a_while_and_one_that_is_back_starts_anew() {
-        let lost = [PodFact { node: Some("gone".to_owned()), ..pod("p") }];
+        let lost = [PodFact { node: Some("gone".into()), ..pod("p") }];
         let (nodes, mut quarantine) = (nodes(), Quarantine::default());
         let mut look = |pods: &[PodFact], second| quarantine.observe(pods.iter(), &nodes, at(second));
-        assert_eq!(look(&lost, 0), Vec::<String>::new());
-        assert_eq!(look(&lost, 39), Vec::<String>::new());
-        assert_eq!(look(&lost, 40), ["gone"]);
-        assert_eq!(look(&[], 41), Vec::<String>::new());
-        assert_eq!(look(&lost, 60), Vec::<String>::new(), "it was not named for a while");
-        assert_eq!(look(&lost, 100), ["gone"]);
+        let (none, gone): (Vec<Arc<str>>, Vec<Arc<str>>) = (Vec::new(), vec!["gone".into()]);
+        assert_eq!(look(&lost, 0), none);
+        assert_eq!(look(&lost, 39), none);
+        assert_eq!(look(&lost, 40), gone);
+        assert_eq!(look(&lost, 41), none, "its pods may be held: again after a while");
+        assert_eq!(look(&lost, 81), gone);
+        assert_eq!(look(&lost, 82), none);
+        assert_eq!(look(&[], 83), none);
+        assert_eq!(look(&lost, 90), none);
+        assert_eq!(look(&lost, 122), none, "it was not named for a while");
+        assert_eq!(look(&lost, 130), gone);
     }
 }

@@ -1,10 +1,16 @@
 //! The small controllers on a real API server: what is deleted, released and kept, and what is made on schedule.
 
+mod budgets;
+mod nodes;
+mod taints;
 mod world;
 
+use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use kube::ResourceExt;
 use kube::api::PropagationPolicy::{Background, Foreground, Orphan};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
+use windlass_api::Gates;
 use world::{World, owner};
 
 #[tokio::test]
@@ -175,7 +181,7 @@ async fn a_pod_whose_node_is_gone_for_a_while_is_failed_as_disrupted_and_deleted
     let world = World::new();
     world.create_pod("orphan", json!({"finalizers": ["example.com/held"]})).await;
     world.bind_pod("orphan", "nowhere").await;
-    let clock = world.collect_pods(true);
+    let clock = world.collect_pods();
     world.until_pods_were_collected_from(2).await;
     assert!(world.pod("orphan").await.metadata.deletion_timestamp.is_none(), "the node may come back");
     clock.advance(40);
@@ -188,14 +194,36 @@ async fn a_pod_whose_node_is_gone_for_a_while_is_failed_as_disrupted_and_deleted
         (condition.status.as_str(), condition.reason.as_deref(), condition.message.as_deref()),
         ("True", Some("DeletionByPodGC"), Some("PodGC: node no longer exists"))
     );
+    let counted = "pod_gc_collector_force_delete_pods_total{namespace=\"default\",reason=\"orphaned\"} 1\n";
+    assert!(world.metrics.text().contains(counted), "{}", world.metrics.text());
+}
+
+#[tokio::test]
+async fn an_orphaned_pod_that_was_marked_before_keeps_the_time_of_that() {
+    let world = World::new();
+    world.create_pod("orphan", json!({"finalizers": ["example.com/held"]})).await;
+    world.bind_pod("orphan", "nowhere").await;
+    let mark = json!([{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
+                       "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+    world.patch_pod_status("orphan", json!({"conditions": mark})).await;
+    let clock = world.collect_pods();
+    world.until_pods_were_collected_from(2).await;
+    clock.advance(40);
+    world.until_pod_is_deleting("orphan").await;
+    let condition = world.pod_condition("orphan", "DisruptionTarget").await.expect("it was disrupted");
+    let time = condition.last_transition_time.map(|time| time.0.to_string());
+    assert_eq!(
+        (condition.reason.as_deref(), time.as_deref()),
+        (Some("DeletionByPodGC"), Some("2026-01-01T00:00:00Z"))
+    );
 }
 
 #[tokio::test]
 async fn an_orphaned_pod_gets_no_condition_when_the_gate_is_off() {
-    let world = World::new();
+    let world = World::with(Gates { pod_disruption_conditions: false, ..Gates::default() });
     world.create_pod("orphan", json!({"finalizers": ["example.com/held"]})).await;
     world.bind_pod("orphan", "nowhere").await;
-    let clock = world.collect_pods(false);
+    let clock = world.collect_pods();
     world.until_pods_were_collected_from(2).await;
     clock.advance(40);
     world.until_pod_is_deleting("orphan").await;
@@ -209,10 +237,30 @@ async fn a_deleted_pod_that_never_had_a_node_is_failed_without_a_condition() {
     let world = World::new();
     world.create_pod("never", json!({"finalizers": ["example.com/held"]})).await;
     world.delete_pod("never").await;
-    world.collect_pods(true);
+    world.collect_pods();
     world.until_phase("never", "Failed").await;
     let status = world.pod("never").await.status.expect("a status");
     assert!(!status.conditions.iter().flatten().any(|one| one.type_ == "DisruptionTarget"));
     world.release_pod("never").await;
     world.until_pods(&[]).await;
+}
+
+#[tokio::test]
+async fn every_namespace_has_an_account_and_a_certificate_and_gets_them_back() {
+    let world = World::new();
+    world.fill_namespaces("pem");
+    let maps: kube::Api<ConfigMap> = kube::Api::namespaced(world.client.clone(), "new");
+    let accounts: kube::Api<ServiceAccount> = kube::Api::namespaced(world.client.clone(), "new");
+    world.create_namespace("new").await;
+    let right = json!({"ca.crt": "pem"});
+    world.until_certificate("new", right.clone()).await;
+    let uid = world.until_account("new", None).await;
+    accounts.delete("default", &DeleteParams::default()).await.expect("it is deleted");
+    world.until_account("new", Some(&uid)).await;
+    let wrong = Patch::Merge(json!({"data": {"ca.crt": "other", "more": "x"}}));
+    maps.patch("kube-root-ca.crt", &PatchParams::default(), &wrong).await.expect("it is changed");
+    world.until_certificate("new", right.clone()).await;
+    maps.delete("kube-root-ca.crt", &DeleteParams::default()).await.expect("it is deleted");
+    world.until_certificate("new", right).await;
+    assert!(world.metrics.text().contains("root_ca_cert_publisher_sync_total{code=\"200\"}"));
 }

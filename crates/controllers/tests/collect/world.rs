@@ -8,23 +8,36 @@ use std::time::Duration;
 use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use k8s_openapi::api::core::v1::{Event, Namespace, Pod};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, Pod, PodCondition, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use kube::discovery::Discovery;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
+use windlass_api::Gates;
 use windlass_apiserver::Server;
+use windlass_controllers::cluster::Cluster;
+use windlass_controllers::job::{self, JobController};
+use windlass_controllers::metrics::Metrics;
 use windlass_controllers::owner_gc::OwnerCollector;
-use windlass_controllers::{Clock, cron_job, namespace, pod_gc, ttl};
+use windlass_controllers::{
+    Clock, Marks, cron_job, disruption, namespace, node_lifecycle, pod_gc, service_account, taint_eviction,
+    ttl,
+};
 
 /// No test waits longer for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
-const NAMESPACE: &str = "default";
+pub const NAMESPACE: &str = "default";
 
 pub struct World {
-    client: Client,
+    pub client: Client,
+    pub server: Server,
+    pub gates: Gates,
+    pub metrics: Metrics,
     cancel: CancellationToken,
     looks: Arc<AtomicUsize>,
     _stop: DropGuard,
@@ -48,11 +61,16 @@ pub fn owner(job: &Job, blocks: bool) -> Value {
 
 impl World {
     pub fn new() -> Self {
-        let server = Server::new(windlass_apiserver::Config::default());
+        Self::with(Gates::default())
+    }
+
+    pub fn with(gates: Gates) -> Self {
+        let server =
+            Server::new(windlass_apiserver::Config { gates, ..windlass_apiserver::Config::default() });
         let cancel = CancellationToken::new();
         let client = Client::new(server.router(), NAMESPACE);
         let _stop = cancel.clone().drop_guard();
-        Self { client, cancel, looks: Arc::default(), _stop }
+        Self { client, server, gates, metrics: Metrics::default(), cancel, looks: Arc::default(), _stop }
     }
 
     pub fn start() -> Self {
@@ -70,32 +88,235 @@ impl World {
         });
         let (client, cancel) = (self.client.clone(), self.cancel.clone());
         tokio::spawn(async move {
-            OwnerCollector::run(client, Arc::new(Timestamp::now), cancel)
-                .await
-                .expect("the server has a discovery");
+            let discovery = Discovery::new(client.clone()).run().await.expect("the server has a discovery");
+            let (discovery, clock): (_, Clock) = (Arc::new(discovery), Arc::new(Timestamp::now));
+            futures::future::join(
+                OwnerCollector::run(
+                    client.clone(),
+                    Arc::clone(&discovery),
+                    Arc::clone(&clock),
+                    cancel.clone(),
+                ),
+                namespace::run(client, discovery, clock, cancel),
+            )
+            .await;
         });
-        tokio::spawn(ttl::run(self.client.clone(), clock, self.cancel.clone()));
-        tokio::spawn(cron_job::run(self.client.clone(), Arc::new(Timestamp::now), self.cancel.clone()));
-        let (client, cancel) = (self.client.clone(), self.cancel.clone());
-        tokio::spawn(async move {
-            namespace::run(client, Arc::new(Timestamp::now), cancel)
-                .await
-                .expect("the server has a discovery");
-        });
+        tokio::spawn(ttl::run(self.client.clone(), clock, self.metrics.clone(), self.cancel.clone()));
+        let clock: Clock = Arc::new(Timestamp::now);
+        tokio::spawn(cron_job::run(self.client.clone(), clock, self.metrics.clone(), self.cancel.clone()));
+    }
+
+    /// What the controllers that end pods know, through that client.
+    fn cluster(&self, client: Client) -> Arc<Cluster> {
+        let cluster = Cluster::new(client);
+        tokio::spawn(Arc::clone(&cluster).follow(self.cancel.clone()));
+        cluster
     }
 
     /// Starts the collection of pods, with a clock of its own.
-    pub fn collect_pods(&self, adds_conditions: bool) -> Ahead {
+    pub fn collect_pods(&self) -> Ahead {
         let (ahead, looks) = (Ahead::default(), Arc::clone(&self.looks));
         let seconds = Arc::clone(&ahead.0);
         let clock: Clock = Arc::new(move || {
             looks.fetch_add(1, Ordering::SeqCst);
             Timestamp::now() + SignedDuration::from_secs(seconds.load(Ordering::SeqCst))
         });
-        let config =
-            pod_gc::Config { period: Duration::from_millis(5), adds_conditions, ..pod_gc::Config::default() };
-        tokio::spawn(pod_gc::run(self.client.clone(), clock, config, self.cancel.clone()));
+        let config = pod_gc::Config {
+            period: Duration::from_millis(5),
+            marks: Marks::of(&self.gates),
+            ..pod_gc::Config::default()
+        };
+        let cluster = self.cluster(self.client.clone());
+        tokio::spawn(pod_gc::run(cluster, clock, config, self.metrics.clone(), self.cancel.clone()));
         ahead
+    }
+
+    /// Starts the eviction of pods from tainted nodes.
+    pub fn evict_by_taints(&self) {
+        self.evict_by_taints_through(self.client.clone());
+    }
+
+    /// The same, through another client; it ends when the token is cancelled.
+    pub fn evict_by_taints_through(&self, client: Client) -> CancellationToken {
+        let cancel = self.cancel.child_token();
+        let (cluster, marks) = (self.cluster(client), Marks::of(&self.gates));
+        let clock: Clock = Arc::new(Timestamp::now);
+        tokio::spawn(taint_eviction::run(cluster, clock, marks, self.metrics.clone(), cancel.clone()));
+        cancel
+    }
+
+    /// Starts the keeping of disruption budgets.
+    pub fn keep_budgets(&self, config: disruption::Config) {
+        let config = disruption::Config { marks: Marks::of(&self.gates), ..config };
+        let cluster = self.cluster(self.client.clone());
+        tokio::spawn(disruption::run(cluster, Arc::new(Timestamp::now), config, self.cancel.clone()));
+    }
+
+    /// Starts the controller of nodes, with a clock of its own that is so many seconds ahead.
+    pub fn look_after_nodes(&self, config: node_lifecycle::Config, seconds: i64) -> Ahead {
+        let ahead = Ahead::default();
+        ahead.advance(seconds);
+        let seconds = Arc::clone(&ahead.0);
+        let clock: Clock =
+            Arc::new(move || Timestamp::now() + SignedDuration::from_secs(seconds.load(Ordering::SeqCst)));
+        let (cluster, metrics) = (self.cluster(self.client.clone()), self.metrics.clone());
+        tokio::spawn(node_lifecycle::run(cluster, clock, config, metrics, self.cancel.clone()));
+        ahead
+    }
+
+    /// All nodes were looked at twice more.
+    pub async fn until_nodes_were_looked_at(&self) {
+        let passes = || {
+            let name = "node_collector_update_all_nodes_health_duration_seconds_count ";
+            let text = self.metrics.text();
+            let line = text.lines().find_map(|line| line.strip_prefix(name).map(str::to_owned));
+            line.and_then(|count| count.parse::<u64>().ok()).unwrap_or(0)
+        };
+        let before = passes();
+        self.until::<Pod>("looks at all nodes", |_| passes() >= before + 2).await;
+    }
+
+    /// Renews the lease of a node, once.
+    pub async fn create_lease(&self, node: &str) {
+        let spec = json!({"holderIdentity": node, "leaseDurationSeconds": 40, "renewTime": "2026-01-01T00:00:00.000000Z"});
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-node-lease");
+        create(leases, json!({"metadata": {"name": node}, "spec": spec})).await;
+    }
+
+    /// Starts what gives namespaces what they lack.
+    pub fn fill_namespaces(&self, root_ca: &str) {
+        let (client, root_ca) = (self.client.clone(), Some(root_ca.to_owned()));
+        tokio::spawn(service_account::run(client, root_ca, self.metrics.clone(), self.cancel.clone()));
+    }
+
+    pub async fn until_certificate(&self, namespace: &str, data: Value) {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        let is_it = |all: &[ConfigMap]| {
+            let found = all.iter().find(|one| one.name_any() == "kube-root-ca.crt");
+            found.is_some_and(|one| json!(one.data) == data)
+        };
+        until(maps, &format!("the certificate {data}"), is_it).await;
+    }
+
+    pub async fn until_account(&self, namespace: &str, is_another_than: Option<&str>) -> String {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
+        let mut found = None;
+        until(accounts, "the account", |all| {
+            let account = all.iter().find(|one| one.name_any() == "default");
+            found = account.and_then(ResourceExt::uid).filter(|uid| Some(&**uid) != is_another_than);
+            found.is_some()
+        })
+        .await;
+        found.expect("it was seen")
+    }
+
+    /// Starts the Job controller.
+    pub fn run_jobs(&self) {
+        let config = job::Config { gates: self.gates, ..job::Config::default() };
+        tokio::spawn(JobController::new(self.client.clone(), config).run(self.cancel.clone()));
+    }
+
+    pub async fn create_node(&self, name: &str, mut node: Value) {
+        node["metadata"]["name"] = json!(name);
+        create(Api::<Node>::all(self.client.clone()), node.clone()).await;
+        if node["status"].is_object() {
+            self.patch_node_status(name, json!({"status": node["status"]})).await;
+        }
+    }
+
+    pub async fn patch_node_status(&self, name: &str, patch: Value) {
+        let nodes = Api::<Node>::all(self.client.clone());
+        let patched = nodes.patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+        patched.expect("the node's status can be written");
+    }
+
+    pub async fn node(&self, name: &str) -> Node {
+        Api::<Node>::all(self.client.clone()).get(name).await.expect("the node is there")
+    }
+
+    /// Gives the node these taints that end pods, and no others.
+    pub async fn taint_node(&self, name: &str, keys: &[&str]) {
+        let taint = |key: &&str| json!({"key": key, "effect": "NoExecute"});
+        let taints: Vec<Value> = keys.iter().map(taint).collect();
+        let patch = Patch::Merge(json!({"spec": {"taints": taints}}));
+        let nodes = Api::<Node>::all(self.client.clone());
+        nodes.patch(name, &PatchParams::default(), &patch).await.expect("the node is tainted");
+    }
+
+    pub async fn until_node(&self, name: &str, what: &str, mut is_it: impl FnMut(&Node) -> bool) {
+        let nodes = Api::<Node>::all(self.client.clone());
+        until(nodes, what, |all| all.iter().any(|node| node.name_any() == name && is_it(node))).await;
+    }
+
+    /// A pod on a node that is held, so that its end can be seen.
+    pub async fn held_pod_on(&self, node: &str, name: &str, tolerations: Value) {
+        let spec = json!({"containers": [{"name": "main", "image": "host"}], "tolerations": tolerations});
+        let meta = json!({"name": name, "finalizers": ["example.com/held"], "labels": {"app": "a"}});
+        create(self.api::<Pod>(), json!({"metadata": meta, "spec": spec})).await;
+        self.bind_pod(name, node).await;
+    }
+
+    pub async fn patch_pod_status(&self, name: &str, status: Value) {
+        let patch = Patch::Strategic(json!({"status": status}));
+        let patched = self.api::<Pod>().patch_status(name, &PatchParams::default(), &patch).await;
+        patched.expect("the pod's status can be written");
+    }
+
+    /// Runs the pod, and says that it is ready.
+    pub async fn run_pod(&self, name: &str) {
+        let ready =
+            json!([{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+        self.patch_pod_status(name, json!({"phase": "Running", "conditions": ready})).await;
+    }
+
+    /// The pod's condition of that type.
+    pub async fn pod_condition(&self, name: &str, type_: &str) -> Option<PodCondition> {
+        let conditions = self.pod(name).await.status.and_then(|status| status.conditions);
+        conditions.into_iter().flatten().find(|one| one.type_ == type_)
+    }
+
+    pub async fn until_pod(&self, name: &str, what: &str, mut is_it: impl FnMut(&Pod) -> bool) {
+        let is_it = |pods: &[Pod]| pods.iter().any(|pod| pod.name_any() == name && is_it(pod));
+        self.until::<Pod>(what, is_it).await;
+    }
+
+    pub async fn create_budget(&self, name: &str, spec: Value) {
+        create(self.api::<PodDisruptionBudget>(), json!({"metadata": {"name": name}, "spec": spec})).await;
+    }
+
+    pub async fn patch_budget(&self, name: &str, patch: Value) {
+        let budgets = self.api::<PodDisruptionBudget>();
+        let patched = budgets.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        patched.expect("the budget's status can be written");
+    }
+
+    /// Waits for a status of the budget, without the times.
+    pub async fn until_budget(&self, name: &str, expected: Value) {
+        let is_it = |all: &[PodDisruptionBudget]| {
+            let found = all.iter().find(|one| one.name_any() == name);
+            let mut status = json!(found.and_then(|one| one.status.as_ref()));
+            let times = status["conditions"].as_array_mut().into_iter().flatten();
+            for condition in times {
+                condition.as_object_mut().expect("a condition").remove("lastTransitionTime");
+            }
+            status == expected
+        };
+        self.until::<PodDisruptionBudget>(&format!("the status {expected}"), is_it).await;
+    }
+
+    /// Asks for the eviction of a pod, and gives the code of the answer.
+    pub async fn evict(&self, name: &str) -> u16 {
+        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction");
+        let request = http::Request::post(path)
+            .header("content-type", "application/json")
+            .body(eviction.to_string().into_bytes())
+            .expect("a request");
+        match self.client.request::<Value>(request).await {
+            Ok(_) => 201,
+            Err(kube::Error::Api(status)) => status.code,
+            Err(error) => panic!("no answer to an eviction: {error}"),
+        }
     }
 
     /// So many passes were made.
@@ -266,6 +487,36 @@ impl World {
     /// The TTL controller has compared a Job's time with its clock.
     pub async fn until_ttl_was_looked_at(&self) {
         self.until::<Job>("a look at the clock", |_| self.looks.load(Ordering::SeqCst) > 0).await;
+    }
+
+    /// Waits for a pod, and gives its name.
+    pub async fn until_some_pod(&self) -> String {
+        let mut found = None;
+        self.until::<Pod>("a pod", |pods| {
+            found = pods.first().map(ResourceExt::name_any);
+            found.is_some()
+        })
+        .await;
+        found.expect("it was seen")
+    }
+
+    /// Waits for the end of a Job, and gives its failed pods, and types and reasons of its conditions.
+    pub async fn until_job_is_over(&self, name: &str) -> (Option<i32>, Vec<(String, String)>) {
+        let mut found = (None, Vec::new());
+        let is_over = |job: &Job| {
+            let status = job.status.clone().unwrap_or_default();
+            let conditions = status.conditions.unwrap_or_default();
+            let is_over = conditions.iter().any(|one| matches!(&*one.type_, "Complete" | "Failed"));
+            let told = conditions.into_iter().map(|one| (one.type_, one.reason.unwrap_or_default()));
+            found = (status.failed, told.collect());
+            is_over
+        };
+        let mut is_over = is_over;
+        self.until::<Job>("the end of the job", |jobs| {
+            jobs.iter().any(|job| job.name_any() == name && is_over(job))
+        })
+        .await;
+        found
     }
 
     pub async fn until_no_job(&self, name: &str) {

@@ -224,10 +224,10 @@ async fn run(options: &Options) -> Result<(), Error> {
         None
     } else {
         let client = kube::Client::new(server.own_router(), "default");
-        let parts = Parts::start(&client, setup(options, &data_dir)).await.map_err(|error| start(&error))?;
+        let setup = Setup { root_ca: Some(pki.ca_certificate().to_owned()), ..setup(options, &data_dir) };
+        let parts = Parts::start(&client, setup).await.map_err(|error| start(&error))?;
         server.serve_streams(Arc::new(parts.streams()));
-        let figures = parts.figures();
-        server.publish_figures(Box::new(move || figures.text()));
+        server.publish_figures(Box::new(parts.figures()));
         Some(parts)
     };
     kubeconfig::write(&path, address, &pki).map_err(kubeconfig_error)?;
@@ -257,6 +257,7 @@ fn setup(options: &Options, data_dir: &Path) -> Setup {
         nodes: (1..=options.nodes).map(|number| node(number, options.nodes, data_dir)).collect(),
         runs_any_image_on_host: options.runs_any_image_on_host,
         keeps_logs: false,
+        root_ca: None,
         keeps_house: true,
     }
 }

@@ -6,6 +6,7 @@ mod disruptions;
 mod docs;
 mod exits;
 mod gates;
+mod house;
 mod input;
 mod kubectl;
 mod kubectl_streams;

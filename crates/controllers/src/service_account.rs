@@ -1,0 +1,194 @@
+//! What every namespace has: an account for pods that name none, and the certificate that they trust. Both come back when
+//! somebody deletes them; the certificate also when somebody changes it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client, Resource, ResourceExt};
+use parking_lot::Mutex;
+use serde_json::{Map, Value, json};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::calls::is_namespace_ending;
+use crate::metrics::Metrics;
+use crate::queue::Queue;
+use crate::watch;
+
+const WORKERS: usize = 5;
+const ACCOUNT: &str = "default";
+const ROOT_CA: &str = "kube-root-ca.crt";
+const DESCRIPTION: &str = "kubernetes.io/description";
+const TEXT: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such \
+                    as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across \
+                    distributions of Kubernetes clusters.";
+
+/// Gives namespaces what they lack, until cancelled. Without a certificate, only accounts.
+pub async fn run(client: Client, root_ca: Option<String>, metrics: Metrics, cancel: CancellationToken) {
+    let (known, queue) = (Mutex::default(), Queue::default());
+    let this = Arc::new(Controller { client, root_ca, metrics, known, queue });
+    let mut tasks = JoinSet::new();
+    for _ in 0..WORKERS {
+        tasks.spawn(Arc::clone(&this).work(cancel.clone()));
+    }
+    let client = || this.client.clone();
+    let namespaces =
+        watch::follow(Api::<Namespace>::all(client()), cancel.clone(), |event| this.take_namespace(event));
+    let named = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let accounts =
+        watch::follow_with(Api::<ServiceAccount>::all(client()), named(ACCOUNT), cancel.clone(), |event| {
+            this.take(&event, false);
+        });
+    let certificates = async {
+        if this.root_ca.is_some() {
+            let all = Api::<ConfigMap>::all(client());
+            watch::follow_with(all, named(ROOT_CA), cancel.clone(), |event| this.take(&event, true)).await;
+        }
+    };
+    futures::future::join3(namespaces, accounts, certificates).await;
+    while tasks.join_next().await.is_some() {}
+}
+
+struct Controller {
+    client: Client,
+    root_ca: Option<String>,
+    metrics: Metrics,
+    known: Mutex<BTreeSet<String>>,
+    queue: Queue<String>,
+}
+
+impl Controller {
+    fn take_namespace(&self, event: Event<Namespace>) {
+        match event {
+            Event::InitApply(namespace) | Event::Apply(namespace) => {
+                self.known.lock().insert(namespace.name_any());
+                self.queue.add(namespace.name_any());
+            }
+            Event::Delete(namespace) => _ = self.known.lock().remove(&namespace.name_any()),
+            Event::Init | Event::InitDone => {}
+        }
+    }
+
+    /// One of the objects is gone or, if that matters, another.
+    fn take<K: Resource>(&self, event: &Event<K>, can_change: bool) {
+        match event {
+            Event::Delete(object) => self.queue.add(object.namespace().unwrap_or_default()),
+            Event::Apply(object) if can_change => self.queue.add(object.namespace().unwrap_or_default()),
+            // What a new list does not bring was deleted unseen.
+            Event::InitDone => self.known.lock().iter().for_each(|name| self.queue.add(name.clone())),
+            Event::Apply(_) | Event::Init | Event::InitApply(_) => {}
+        }
+    }
+
+    async fn work(self: Arc<Self>, cancel: CancellationToken) {
+        loop {
+            let name = tokio::select! { () = cancel.cancelled() => return, name = self.queue.next() => name };
+            match self.fill(&name).await {
+                Ok(()) => self.queue.forget_failures(&name),
+                Err(error) => {
+                    tracing::debug!(namespace = name, %error, "a namespace lacks what it should have, trying again");
+                    self.queue.retry(name.clone());
+                }
+            }
+            self.queue.done(&name);
+        }
+    }
+
+    /// A namespace that is being deleted gets nothing.
+    async fn fill(&self, name: &str) -> kube::Result<()> {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let Some(namespace) = namespaces.get_opt(name).await? else { return Ok(()) };
+        if namespace.metadata.deletion_timestamp.is_some() {
+            return Ok(());
+        }
+        self.give_account(name).await?;
+        let Some(root_ca) = &self.root_ca else { return Ok(()) };
+        let start = Instant::now();
+        let done = self.give_certificate(name, root_ca).await;
+        let code = match &done {
+            Ok(()) => 200,
+            Err(kube::Error::Api(status)) => status.code,
+            Err(_) => 500,
+        };
+        self.metrics.root_ca_synced(code, start.elapsed());
+        done
+    }
+
+    async fn give_account(&self, namespace: &str) -> kube::Result<()> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
+        if accounts.get_metadata_opt(ACCOUNT).await?.is_some() {
+            return Ok(());
+        }
+        let mut account = ServiceAccount::default();
+        account.metadata.name = Some(ACCOUNT.to_owned());
+        or_in_vain(accounts.create(&PostParams::default(), &account).await)
+    }
+
+    async fn give_certificate(&self, namespace: &str, root_ca: &str) -> kube::Result<()> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        let Some(map) = maps.get_opt(ROOT_CA).await? else {
+            let meta = json!({"name": ROOT_CA, "annotations": {DESCRIPTION: TEXT}});
+            let map = json!({"metadata": meta, "data": {"ca.crt": root_ca}});
+            let map = serde_json::from_value(map).map_err(kube::Error::SerdeError)?;
+            return or_in_vain(maps.create(&PostParams::default(), &map).await);
+        };
+        match repair(&map, root_ca) {
+            None => Ok(()),
+            Some(patch) => maps.patch(ROOT_CA, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop),
+        }
+    }
+}
+
+/// Somebody else was quicker, or the namespace is about to go: both are fine.
+fn or_in_vain<K>(made: kube::Result<K>) -> kube::Result<()> {
+    match made {
+        Err(kube::Error::Api(status))
+            if status.is_already_exists() || status.is_not_found() || is_namespace_ending(&status) =>
+        {
+            Ok(())
+        }
+        other => other.map(drop),
+    }
+}
+
+/// What makes the map say what it should, and nothing else.
+fn repair(map: &ConfigMap, root_ca: &str) -> Option<Value> {
+    let data = map.data.iter().flatten();
+    let is_right = data.clone().map(|(name, text)| (&**name, &**text)).eq([("ca.crt", root_ca)]);
+    let is_described = map.annotations().get(DESCRIPTION).is_some_and(|text| !text.is_empty());
+    if is_right && is_described {
+        return None;
+    }
+    let mut fresh: Map<String, Value> = data.map(|(name, _)| (name.clone(), Value::Null)).collect();
+    fresh.insert("ca.crt".to_owned(), json!(root_ca));
+    Some(json!({"metadata": {"annotations": {DESCRIPTION: TEXT}}, "data": fresh}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_certificate_is_repaired_when_it_or_its_description_is_not_what_it_should_be() {
+        let map = |data: Value, text: &str| -> ConfigMap {
+            let map = json!({"metadata": {"annotations": {DESCRIPTION: text}}, "data": data});
+            serde_json::from_value(map).expect("a map")
+        };
+        let patch =
+            |data: Value| Some(json!({"metadata": {"annotations": {DESCRIPTION: TEXT}}, "data": data}));
+        let cases = [
+            (map(json!({"ca.crt": "x"}), "anything"), None),
+            (map(json!({"ca.crt": "x"}), ""), patch(json!({"ca.crt": "x"}))),
+            (map(json!({"ca.crt": "y"}), "t"), patch(json!({"ca.crt": "x"}))),
+            (map(json!({"ca.crt": "x", "more": "z"}), "t"), patch(json!({"ca.crt": "x", "more": null}))),
+            (map(json!(null), "t"), patch(json!({"ca.crt": "x"}))),
+        ];
+        for (map, expected) in cases {
+            assert_eq!(repair(&map, "x"), expected, "{map:?}");
+        }
+    }
+}
