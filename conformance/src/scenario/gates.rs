@@ -96,6 +96,11 @@ fn scenarios() -> Vec<(Scenario, &'static [Body])> {
     ]
 }
 
+/// All of them.
+pub fn all() -> Vec<Scenario> {
+    scenarios().into_iter().map(|(scenario, _)| scenario).collect()
+}
+
 /// Switches every feature that can be switched, and compares where both can.
 pub async fn run() -> Result<()> {
     let cluster = cluster().await?;

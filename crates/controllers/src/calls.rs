@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use windlass_job::Uid;
 
 use crate::metrics::Metrics;
-use crate::turns::Turns;
+use crate::turns::{Turn, Turns, Urgency};
 
 /// Answers of 429 to one request before it counts as failed: client-go's number.
 const PUSHED_BACK_MAX: u32 = 10;
@@ -52,6 +52,11 @@ impl Calls {
         Self { client, turns, metrics }
     }
 
+    /// Waits for a turn in `lane`.
+    pub(crate) async fn turn(&self, lane: &Uid, urgency: Urgency) -> Turn {
+        self.turns.next(lane, urgency).await
+    }
+
     /// Sends a request when `lane` has its turn, and reads the answer.
     pub(crate) async fn send<T: DeserializeOwned>(
         &self,
@@ -59,10 +64,20 @@ impl Calls {
         call: Call,
         request: Result<Request<Vec<u8>>, kube::core::request::Error>,
     ) -> kube::Result<T> {
+        let mut turn = self.turn(lane, Urgency::Usual).await;
+        self.send_in(&mut turn, call, request).await
+    }
+
+    /// Sends a request, now that it is our turn, and reads the answer.
+    pub(crate) async fn send_in<T: DeserializeOwned>(
+        &self,
+        turn: &mut Turn,
+        call: Call,
+        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> kube::Result<T> {
         let request = request.map_err(kube::Error::BuildRequest)?;
         let mut pushed_back = 0;
         loop {
-            let turn = self.turns.next(lane).await;
             let start = Instant::now();
             let answer = tokio::time::timeout(ANSWER_MAX, self.ask(request.clone())).await;
             let answer = answer.unwrap_or_else(|_| Err(kube::Error::Service("no answer in time".into())));
@@ -73,12 +88,13 @@ impl Calls {
                 pushed_back += 1;
                 turn.was_pushed_back(retry_after.unwrap_or(RETRY_AFTER).min(RETRY_AFTER_MAX));
                 self.metrics.write_slots(self.turns.limit());
+                turn.renew().await;
                 continue;
             }
             if !status.is_success() {
                 return Err(refusal(status, &body));
             }
-            turn.went_well();
+            turn.went_well(start.elapsed());
             self.metrics.write_slots(self.turns.limit());
             return serde_json::from_slice(&body).map_err(kube::Error::SerdeError);
         }

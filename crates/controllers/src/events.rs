@@ -2,7 +2,8 @@
 //!
 //! They are published on the side and never hold up the work: what does not fit the channel is dropped. The rules are
 //! those of the recorder that Kubernetes' own controllers use: the same event again counts up the one that is there; many
-//! similar ones become one; an object that causes too many is heard only now and then.
+//! similar ones become one; an object that causes too many is heard only now and then. What comes while others are being
+//! written is written together: an event that is counted up ten times meanwhile, once.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -100,17 +101,34 @@ async fn publish(
 ) {
     let mut memory = Memory::default();
     let lane = Uid::new("events");
-    while let Some((report, class)) = reports.recv().await {
-        let Some(entry) = memory.correlate(report, class, clock()) else { continue };
-        if let Err(error) = write(&calls, &lane, &entry, component).await {
-            tracing::debug!(reason = entry.report.reason, %error, "event not published");
+    while let Some(first) = reports.recv().await {
+        let mut entries = Vec::new();
+        let mut next = Some(first);
+        while let Some((report, class)) = next {
+            if let Some(entry) = memory.correlate(report, class, clock()) {
+                merge(&mut entries, entry);
+            }
+            next = reports.try_recv().ok();
         }
+        for entry in entries {
+            if let Err(error) = write(&calls, &lane, &entry, component).await {
+                tracing::debug!(reason = entry.report.reason, %error, "event not published");
+            }
+        }
+    }
+}
+
+/// The later state of an event takes the place of the earlier one, which nobody has seen.
+fn merge(entries: &mut Vec<Entry>, entry: Entry) {
+    match entries.iter_mut().find(|earlier| earlier.name == entry.name) {
+        Some(earlier) => *earlier = Entry { is_new: earlier.is_new, ..entry },
+        None => entries.push(entry),
     }
 }
 
 async fn write(calls: &Calls, lane: &Uid, entry: &Entry, component: &str) -> kube::Result<()> {
     let requests = Request::new(Event::url_path(&(), Some(namespace_of(&entry.report.about))));
-    if entry.count > 1 {
+    if !entry.is_new {
         let patch =
             json!({"count": entry.count, "lastTimestamp": Time(entry.last), "message": entry.report.message});
         let request = requests.patch(&entry.name, &PatchParams::default(), &Patch::Merge(patch));
@@ -164,6 +182,8 @@ fn identity(about: &ObjectReference) -> String {
 struct Entry {
     report: Report,
     name: String,
+    /// It was not published before.
+    is_new: bool,
     count: i32,
     first: Timestamp,
     last: Timestamp,
@@ -211,7 +231,7 @@ impl Memory {
         let name = || (format!("{about}.{:x}", now.as_nanosecond()), 0, now);
         let (name, count, first) = remembered(&mut self.published, key, name);
         *count = count.saturating_add(1);
-        Entry { name: name.clone(), count: *count, first: *first, last: now, report }
+        Entry { name: name.clone(), is_new: *count == 1, count: *count, first: *first, last: now, report }
     }
 
     fn has_budget(&mut self, about: &ObjectReference, class: Class, now: Timestamp) -> bool {
@@ -290,6 +310,25 @@ mod tests {
         }
         assert_eq!(said_last, Some(("(combined from similar events): 11".to_owned(), 2)));
         assert_eq!(said(&mut memory, "12", 12 + 601), Some(("12".to_owned(), 1)), "ten minutes later");
+    }
+
+    #[test]
+    fn events_that_wait_together_are_written_once_each() {
+        let mut memory = Memory::default();
+        let mut waiting = |messages: std::ops::Range<i64>| {
+            let mut entries = Vec::new();
+            for n in messages {
+                let entry = memory.correlate(report("a", &n.to_string()), Class::Upstream, at(n));
+                merge(&mut entries, entry.expect("within the budget"));
+            }
+            let written = |entry: Entry| (entry.report.message, entry.count, entry.is_new);
+            entries.into_iter().map(written).collect::<Vec<_>>()
+        };
+        let combined = |n: i64| format!("(combined from similar events): {n}");
+        let written = waiting(0..14);
+        assert_eq!(written.len(), 10);
+        assert_eq!(written.last(), Some(&(combined(13), 5, true)));
+        assert_eq!(waiting(14..17), [(combined(16), 8, false)]);
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! The Job controller: watches Jobs and pods, asks `windlass_job::decide` what to do, does it, and asks again.
 //!
 //! ```text
-//!  watch Jobs ──┐                                                    ┌──> perform ──> API server
-//!  watch Pods ──┴──> Registry (a JobView a Job) ──> queue ──> decide ┤       │
-//!                       ^                                            │       │ what became of each write
-//!                       └────────────────────── fold ────────────────┼───────┘
-//!                                                                    └──> Observer, events, logs
+//!  watch Jobs ──┐                                                    ┌──> begin, perform ──> API server
+//!  watch Pods ──┴──> Registry (a JobView a Job) ──> queue ──> decide ┤              │
+//!                       ^               ^                            │              │ what became of each write
+//!                       └───── fold ────┼────────────────────────────┼──────────────┘
+//!                                     queue                          └──> Observer, events, logs
 //! ```
 //!
-//! Nothing is decided here. While a stage is performed, events accumulate in the view: that is all the batching there
-//! is. A pod whose Job can't look after it goes through [`orphans`] instead.
+//! Nothing is decided here. Writes are on their way while the next decision is made: the view knows which. What a Job waits
+//! for is only ever its own answers. A pod whose Job can't look after it goes through [`orphans`] instead.
 
 mod orphans;
 mod patches;
@@ -19,9 +19,11 @@ mod report;
 mod settled;
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use jiff::Timestamp;
 use kube::runtime::watcher::Event;
 use kube::{Api, Client, Resource};
@@ -40,11 +42,14 @@ use crate::events::Recorder;
 use crate::metrics::{Metrics, SyncAction, SyncLabels};
 use crate::queue::Queue;
 use crate::wire::{RawJob, SlimPod};
-use perform::Performer;
-use registry::{Registry, Slot};
+use perform::{Answer, Performer, Stage};
+use registry::{Known, Registry};
 
-/// Stages performed for one Job before others have their turn.
-const ROUNDS_MAX: usize = 16;
+/// Looks at a Job may take one of so many parts of the time. A look at a Job with many ended pods takes a while, and can
+/// take in many events at once.
+const LOOKS_SHARE: u32 = 10;
+/// A rest shorter than this is none: timers are no finer.
+const REST_MIN: Duration = Duration::from_millis(1);
 /// A wake is never sooner than this, whatever the clocks say: no busy waiting.
 const WAKE_MIN: Duration = Duration::from_millis(1);
 /// Nor later: a look too many is nothing, and no clock overflows.
@@ -159,6 +164,7 @@ impl JobController {
             registry: Registry::new(config.gates, config.settings.manages, config.metrics.clone()),
             performer: Performer::new(calls, recorder, &config),
             config,
+            cancel: cancel.clone(),
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(publishing);
@@ -181,7 +187,7 @@ impl JobController {
             ready.send_replace(true);
         }
         for _ in 0..shared.config.workers.max(1) {
-            let work = |shared: Arc<Shared>, uid| async move { shared.work(&uid).await };
+            let work = |shared: Arc<Shared>, uid| async move { shared.look(&uid) };
             spawn_worker(&mut tasks, &shared, &cancel, |shared| &shared.registry.jobs_due, work);
             let work = |shared: Arc<Shared>, orphan| async move {
                 orphans::work(&shared.registry, &shared.performer, orphan).await;
@@ -192,35 +198,21 @@ impl JobController {
     }
 }
 
-/// What a worker did about a Job, for the metrics.
-#[derive(Debug)]
-struct Look {
-    rounds: usize,
-    is_error: bool,
-    /// Somebody else's, or finished.
-    is_idle: bool,
-    action: SyncAction,
+/// The most telling thing that a decision does.
+fn most_telling(decision: &Decision) -> SyncAction {
+    let did = |action: &Action| match action {
+        Action::Create(_) => SyncAction::PodsCreated,
+        Action::Delete(_) | Action::Remove(..) => SyncAction::PodsDeleted,
+        Action::Release(_) | Action::WriteStatus(_) => SyncAction::Tracking,
+        Action::Adopt(_) | Action::Disown(_) | Action::Emit(_) => SyncAction::Reconciling,
+    };
+    decision.stage.iter().map(did).max().unwrap_or(SyncAction::Reconciling)
 }
 
-impl Default for Look {
-    fn default() -> Self {
-        Self { rounds: 0, is_error: false, is_idle: false, action: SyncAction::Reconciling }
-    }
-}
-
-impl Look {
-    fn saw(&mut self, decision: &Decision) {
-        let did = |action: &Action| match action {
-            Action::Create(_) => SyncAction::PodsCreated,
-            Action::Delete(_) | Action::Remove(..) => SyncAction::PodsDeleted,
-            Action::Release(_) | Action::WriteStatus(_) => SyncAction::Tracking,
-            Action::Adopt(_) | Action::Disown(_) | Action::Emit(_) => SyncAction::Reconciling,
-        };
-        let most = decision.stage.iter().map(did).max().unwrap_or(SyncAction::Reconciling);
-        self.action = self.action.max(most);
-        let is_idle = |note: &Note| matches!(note, Note::NotOurs { .. } | Note::Finished | Note::UnknownMode);
-        self.is_idle = self.rounds == 0 && decision.because.0.iter().any(is_idle);
-    }
+/// Somebody else's Job, or a finished one.
+fn is_idle(decision: &Decision) -> bool {
+    let is_idle = |note: &Note| matches!(note, Note::NotOurs { .. } | Note::Finished | Note::UnknownMode);
+    decision.because.0.iter().any(is_idle)
 }
 
 /// What all tasks of a controller share.
@@ -228,6 +220,7 @@ struct Shared {
     registry: Registry,
     performer: Performer,
     config: Config,
+    cancel: CancellationToken,
 }
 
 fn apis<K>(client: &Client, config: &Config) -> Api<K>
@@ -274,7 +267,8 @@ async fn listed(mut receiver: watch::Receiver<bool>, cancel: &CancellationToken)
     }
 }
 
-/// Waits until all tasks are done. The task that publishes events ends when nobody can publish any more.
+/// Waits until all tasks are done. The task that publishes events ends when nobody can publish any more: not before the
+/// last write is answered.
 async fn drain(mut tasks: JoinSet<()>, shared: Arc<Shared>) {
     drop(shared);
     while let Some(ended) = tasks.join_next().await {
@@ -313,49 +307,72 @@ fn spawn_worker<K, F>(
 }
 
 impl Shared {
-    /// Decides and performs until there is nothing to do for now.
-    async fn work(&self, uid: &Uid) {
-        let start = Instant::now();
+    /// Decides what to do for a Job now, and sends it on its way.
+    fn look(self: &Arc<Self>, uid: &Uid) {
         let Some(slot) = self.registry.slot(uid) else { return };
-        let mut look = Look::default();
-        for _ in 0..ROUNDS_MAX {
-            let Some(decision) = self.decide(&slot) else { return };
-            look.saw(&decision);
-            if decision.stage.is_empty() {
-                self.schedule(uid, decision.wake);
-                break;
-            }
-            let Decision { stage, because, wake: _ } = decision;
-            look.is_error |= !self.performer.perform(&slot, stage, because.0, &self.config).await;
-            look.rounds += 1;
+        let start = Instant::now();
+        let mut known = slot.known.lock();
+        if known.is_gone {
+            return;
         }
-        if look.rounds == ROUNDS_MAX {
+        if let Some(until) = known.rests_until.filter(|until| *until > start) {
+            return self.registry.jobs_due.add_at(uid.clone(), until);
+        }
+        let decision = self.decide(&slot.key, &known);
+        let labels = SyncLabels {
+            is_indexed: known.view.job().is_indexed(),
+            is_error: false,
+            action: most_telling(&decision),
+        };
+        let is_idle = is_idle(&decision);
+        let Decision { stage: actions, because, wake } = decision;
+        if actions.is_empty() {
+            self.schedule(uid, wake);
+            if !is_idle {
+                self.config.metrics.synced(labels, start.elapsed());
+            }
+        } else {
+            let now = (self.config.clock)();
+            actions.iter().for_each(|action| known.view.begin(action, now));
+            let stage = Arc::new(self.performer.stage(&slot, &mut known, &actions, because.0, labels, now));
+            for action in actions {
+                tokio::spawn(Arc::clone(self).fly(Arc::clone(&stage), action));
+            }
+            // What is left to wait for, beside the answers?
             self.registry.jobs_due.add(uid.clone());
         }
-        if !look.is_idle {
-            let is_indexed = slot.known.lock().view.job().is_indexed();
-            let labels = SyncLabels { is_indexed, is_error: look.is_error, action: look.action };
-            self.config.metrics.synced(labels, start.elapsed());
-        }
+        let rest = start.elapsed() * (LOOKS_SHARE - 1);
+        known.rests_until = Some(start + rest).filter(|_| rest >= REST_MIN);
     }
 
-    /// `None` if the Job is gone.
-    fn decide(&self, slot: &Slot) -> Option<Decision> {
-        let now = (self.config.clock)();
-        let decision = {
-            let mut known = slot.known.lock();
-            if known.is_gone {
-                return None;
-            }
-            let decision = decide(&known.view.observation(now, &self.config.settings));
-            known.begin_stage();
-            decision
+    /// Performs an action when it is its turn. Those whose turn has not come when the controller stops are left to the
+    /// next one.
+    async fn fly(self: Arc<Self>, stage: Arc<Stage>, action: Action) {
+        let mut turn = tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => return,
+            turn = stage.turn(&action) => turn,
         };
+        // A bug that one action brings out must not keep all others waiting. Boxed: most of those that wait have no turn.
+        let act = Box::pin(AssertUnwindSafe(stage.act(&action, &mut turn)).catch_unwind());
+        let answer = act.await.unwrap_or_else(|_| {
+            tracing::error!(?action, "an action of the Job controller ended badly");
+            Answer::Failed
+        });
+        drop(turn);
+        let uid = stage.uid().clone();
+        stage.landed(&action, answer, &self.config);
+        self.registry.jobs_due.add(uid);
+    }
+
+    fn decide(&self, key: &JobKey, known: &Known) -> Decision {
+        let now = (self.config.clock)();
+        let decision = decide(&known.view.observation(now, &self.config.settings));
         self.config.metrics.decided(&decision.because.0);
         if !decision.because.0.is_empty() {
             tracing::debug!(
-                namespace = slot.key.namespace,
-                job = slot.key.name,
+                namespace = key.namespace,
+                job = key.name,
                 actions = decision.stage.len(),
                 because = %decision.because,
                 "decided"
@@ -364,9 +381,9 @@ impl Shared {
         if let Some(observer) = &self.config.observer
             && !(decision.stage.is_empty() && decision.because.0.is_empty())
         {
-            observer.decided(&slot.key, &decision);
+            observer.decided(key, &decision);
         }
-        Some(decision)
+        decision
     }
 
     fn schedule(&self, uid: &Uid, wake: Wake) {

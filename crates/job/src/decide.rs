@@ -19,10 +19,15 @@ pub fn decide(seen: &Observation<'_>) -> Decision {
     if let Some(decision) = eligibility::check(seen) {
         return decision;
     }
+    // Is there something on its way that all else depends on? Its answer asks again.
+    if seen.own.in_flight.blocks() {
+        return wait_for_answers();
+    }
     // Whose pods are these? Nothing is counted before that is settled.
     let (claims, claims_held) = claim(seen);
     if !claims.is_empty() {
-        return settle(claims);
+        // A pod that is on its way may take the place that an orphan would have.
+        return if seen.own.in_flight.creations() > 0 { wait_for_answers() } else { settle(claims) };
     }
     // How many are there, and what is new about them?
     let tally = tally::of(seen);
@@ -51,6 +56,10 @@ fn claim(seen: &Observation<'_>) -> (Vec<Action>, Option<Timestamp>) {
         Some(until) => (Vec::new(), Some(until)),
         None => (claims, None),
     }
+}
+
+fn wait_for_answers() -> Decision {
+    Decision { stage: Vec::new(), wake: Wake::Settled, because: Trace::default() }
 }
 
 fn settle(claims: Vec<Action>) -> Decision {

@@ -30,8 +30,11 @@ fn idle(note: Note) -> Decision {
 /// finalizer for ever.
 fn release_stragglers(seen: &Observation<'_>) -> Decision {
     let stragglers = seen.pods.held().chain(seen.pods.held_active());
-    let stage =
-        stragglers.take(seen.settings.pods_per_stage_max).map(|pod| Action::Release(pod_ref(pod))).collect();
+    let stage = stragglers
+        .filter(|pod| !seen.pods.is_releasing(&pod.uid))
+        .take(seen.settings.pods_per_stage_max.saturating_sub(seen.own.in_flight.releases()))
+        .map(|pod| Action::Release(pod_ref(pod)))
+        .collect();
     unless_held(seen, Kind::Release, stage, Note::Finished)
 }
 

@@ -59,12 +59,12 @@ impl Fleet {
 /// failed. When it succeeds they must not be counted, whatever becomes of us before the success is written.
 fn wind_down(seen: &Observation<'_>, ending: Ending) -> Fleet {
     let active: Vec<&PodFacts> = seen.pods.active().collect();
-    let is_winding_down = !active.is_empty();
+    let is_winding_down = !active.is_empty() || seen.own.in_flight.unseen() > 0;
     match ending {
         Ending::Success => Fleet { is_winding_down, ..remove(active, RemovalReason::Succeeded) },
         Ending::Failure => Fleet {
             is_winding_down,
-            notes: is_winding_down.then_some(Note::Deleting { count: active.len() }).into_iter().collect(),
+            notes: active.first().map(|_| Note::Deleting { count: active.len() }).into_iter().collect(),
             actions: active.into_iter().map(|pod| Action::Delete(pod_ref(pod))).collect(),
             wake: None,
         },
@@ -88,7 +88,8 @@ fn scale(seen: &Observation<'_>, tally: &Tally<'_>) -> Fleet {
         None => job.parallelism,
         Some(completions) => completions.saturating_sub(tally.succeeded).min(job.parallelism),
     };
-    let surplus = totals.active.saturating_sub(want);
+    // Only what is known to be there can be too much.
+    let surplus = seen.pods.totals().active.saturating_sub(want);
     let victims = victims(seen, surplus as usize);
     if !victims.actions.is_empty() {
         return victims;
@@ -107,7 +108,8 @@ fn scale(seen: &Observation<'_>, tally: &Tally<'_>) -> Fleet {
             return Fleet::waiting(until, Wait::Backoff { failures, last });
         }
     }
-    let missing = missing.min(seen.settings.pods_per_stage_max);
+    let missing =
+        missing.min(seen.settings.pods_per_stage_max.saturating_sub(seen.own.in_flight.creations()));
     if job.is_indexed() { create_indexes(seen, tally, missing) } else { create_any(seen, tally, missing) }
 }
 
@@ -129,21 +131,33 @@ fn victims(seen: &Observation<'_>, surplus: usize) -> Fleet {
     remove(misplaced.into_iter().chain(rest).take(max).collect(), RemovalReason::Surplus)
 }
 
-/// Slow start: 1, 2, 4, 8, … as long as no creation fails.
+/// Slow start: 1, 2, 4, 8, … on their way at a time, as long as no creation fails.
 fn paced(seen: &Observation<'_>, missing: usize) -> usize {
-    missing.min(seen.own.created_in_a_row as usize + 1)
+    let most = seen.own.created_in_a_row as usize + 1;
+    missing.min(most.saturating_sub(seen.own.in_flight.creations()))
 }
 
 fn create_any(seen: &Observation<'_>, tally: &Tally<'_>, missing: usize) -> Fleet {
     let mut attempt = 0;
     let pods: Vec<NewPod> = (0..paced(seen, missing))
         .map(|_| {
-            let this = seen.pods.next_attempt(None, attempt);
+            let this = next_attempt(seen, attempt);
             attempt = this + 1;
             new_pod(seen.job, tally, None, this, None)
         })
         .collect();
     creating(pods, missing)
+}
+
+/// The first attempt from this one on that was never seen and is not on its way.
+fn next_attempt(seen: &Observation<'_>, mut from: u32) -> u32 {
+    loop {
+        let unused = seen.pods.next_attempt(None, from);
+        from = seen.own.in_flight.next_attempt(unused);
+        if from == unused {
+            return unused;
+        }
+    }
 }
 
 fn create_indexes(seen: &Observation<'_>, tally: &Tally<'_>, missing: usize) -> Fleet {
@@ -189,7 +203,9 @@ fn create_indexes(seen: &Observation<'_>, tally: &Tally<'_>, missing: usize) -> 
 fn vacant(seen: &Observation<'_>, tally: &Tally<'_>, missing: usize) -> Vec<u32> {
     let none = IndexSet::new();
     let ending = if seen.job.only_replaces_failed() { seen.pods.ending() } else { &none };
-    let taken = [&tally.completed, seen.pods.busy(), ending, tally.failed_indexes.as_ref().unwrap_or(&none)];
+    let failed = tally.failed_indexes.as_ref().unwrap_or(&none);
+    let on_their_way = seen.own.in_flight.unseen_indexes();
+    let taken = [&tally.completed, seen.pods.busy(), ending, failed, on_their_way];
     let completions = seen.job.completions.unwrap_or(0);
     IndexSet::absent_from_all(&taken).take_while(|index| *index < completions).take(missing).collect()
 }

@@ -15,7 +15,7 @@
 //! 2. [`decision`]: everything a decision may say; [`trace`] is why.
 //! 3. [`decide`](mod@decide): the one function, and the order of its questions.
 //! 4. `eligibility`, `tally`, [`verdict`], `fleet`, `track`: one question each.
-//! 5. [`view`]: how facts and our own writes come together.
+//! 5. [`view`]: how facts and our own writes come together; [`in_flight`]: those that are not answered yet.
 //! 6. [`analysis`]: what a Job's policy would do, asked before it runs.
 //!
 //! No clock, no I/O, no randomness, no iteration over hash maps: equal observations give equal decisions.
@@ -27,6 +27,7 @@ pub mod decision;
 mod eligibility;
 mod fleet;
 pub mod history;
+pub mod in_flight;
 pub mod job_facts;
 pub mod memory;
 pub mod observation;

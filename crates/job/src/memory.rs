@@ -23,6 +23,8 @@ pub struct Memory {
     written: History,
     /// Pods that were let go without being counted, and are not written yet.
     pending: Vec<Ignored>,
+    /// So many of them are in the history that is being written: more may come until it is.
+    included: usize,
     /// What pods showed that failed and are held.
     evidence: BTreeMap<Box<str>, Evidence>,
     /// What ignored pods showed that are being let go: they may be gone before we hear that they were.
@@ -77,7 +79,7 @@ impl Memory {
 
     /// The history as it is with what the stage counts; `None` if it writes no status, or there is nothing new.
     pub fn with(
-        &self,
+        &mut self,
         actions: &[Action],
         notes: &[Note],
         status: &Status,
@@ -88,6 +90,7 @@ impl Memory {
             _ => None,
         })?;
         let failed = (failures(status), failures_after(write));
+        self.included = self.pending.len();
         let mut history = self.written.clone();
         for Ignored { pod, index, outcome, evidence } in &self.pending {
             let failed = (failed.0, failed.0);
@@ -111,7 +114,7 @@ impl Memory {
     /// The history was written, with what these notes say.
     pub fn wrote(&mut self, history: &History, notes: &[Note]) {
         self.written = history.clone();
-        self.pending.clear();
+        self.pending.drain(..std::mem::take(&mut self.included).min(self.pending.len()));
         for note in notes {
             if let Note::PodFinished { pod, .. } = note {
                 self.evidence.remove(pod.as_str());

@@ -5,6 +5,7 @@ use windlass_api::names;
 
 use crate::backoff::Backoff;
 use crate::decision::Kind;
+use crate::in_flight::InFlight;
 use crate::job_facts::JobFacts;
 use crate::pod_facts::PodFacts;
 use crate::roster::Roster;
@@ -53,6 +54,11 @@ pub struct Settings {
     pub pods_per_stage_max: usize,
     /// A status write for nothing but `active`, `ready` and `terminating` comes no sooner than this after the last.
     pub gauge_spacing: SignedDuration,
+    /// A status write that only counts pods, while there are more to come, comes no sooner after the last than so many
+    /// times as long as that one took …
+    pub status_spacing_factor: i32,
+    /// … and never waits longer than this.
+    pub status_spacing_max: SignedDuration,
 }
 
 impl Default for Settings {
@@ -65,6 +71,8 @@ impl Default for Settings {
             uncounted_max: 500,
             pods_per_stage_max: 500,
             gauge_spacing: SignedDuration::from_millis(100),
+            status_spacing_factor: 4,
+            status_spacing_max: SignedDuration::from_secs(1),
         }
     }
 }
@@ -93,10 +101,14 @@ impl Manages {
 #[derive(Clone, Debug, Default)]
 pub struct OwnWrites {
     holds: [Hold; Kind::COUNT],
-    /// Pods created since the last failed creation: the next stage may create one more than that (1, 2, 4, 8, …).
+    /// Pods created since the last failed creation: one more than that may be on their way (1, 2, 4, 8, …).
     pub created_in_a_row: u32,
     /// When the status was last written.
     pub status_written_at: Option<Timestamp>,
+    /// How long that took.
+    pub status_took: SignedDuration,
+    /// Those that are not answered yet.
+    pub in_flight: InFlight,
     /// The unknown completion mode was reported.
     pub has_warned: bool,
 }
@@ -111,6 +123,15 @@ impl OwnWrites {
     /// Until when this kind of write is left alone, because it failed before.
     pub fn held_until(&self, kind: Kind, now: Timestamp) -> Option<Timestamp> {
         self.holds[kind as usize].until.filter(|until| *until > now)
+    }
+
+    /// How long after a status write the next one waits that only counts pods, while there are more to come: writes of
+    /// the status take a part of the time, however long each takes.
+    pub(crate) fn status_spacing(&self, settings: &Settings) -> SignedDuration {
+        let spacing = self.status_took.checked_mul(settings.status_spacing_factor);
+        spacing
+            .unwrap_or(settings.status_spacing_max)
+            .clamp(SignedDuration::ZERO, settings.status_spacing_max)
     }
 
     /// A write failed. Several that fail in one stage are one failure.

@@ -88,6 +88,15 @@ struct Entry {
     is_ended: bool,
     /// Its finalizer was released by us after it was recorded.
     is_accounted: bool,
+    /// Its finalizer is just being released by us.
+    is_releasing: bool,
+}
+
+impl Entry {
+    /// It is without its finalizer, or about to be, because it is counted.
+    fn is_let_go(&self) -> bool {
+        self.is_accounted || self.is_releasing
+    }
 }
 
 /// Everything about a pod that a sum or an order depends on.
@@ -186,6 +195,18 @@ impl Roster {
         if let Some(entry) = self.slots.get_mut(uid) {
             entry.is_accounted = true;
         }
+    }
+
+    /// The finalizer of the pod is just being released, or not any more.
+    pub(crate) fn mark_releasing(&mut self, uid: &Uid, is_so: bool) {
+        if let Some(entry) = self.slots.get_mut(uid) {
+            entry.is_releasing = is_so;
+        }
+    }
+
+    /// The finalizer of the pod is just being released by us.
+    pub fn is_releasing(&self, uid: &Uid) -> bool {
+        self.slots.get(uid).is_some_and(|entry| entry.is_releasing)
     }
 
     /// The pod is ended because it was not wanted.
@@ -329,7 +350,7 @@ impl Roster {
             self.failed.range((since.clone(), Bound::Unbounded)).rev().filter(|(_, uid)| counts(entry(uid)));
         let terminating = self.terminating.range((since, Bound::Unbounded)).rev().filter(|(_, uid)| {
             let entry = entry(uid);
-            !job.only_replaces_failed() && (entry.facts.has_finalizer || entry.is_accounted) && counts(entry)
+            !job.only_replaces_failed() && (entry.facts.has_finalizer || entry.is_let_go()) && counts(entry)
         });
         let mut times: Vec<Timestamp> = failed
             .take(FAILURES_REMEMBERED)
@@ -361,7 +382,8 @@ impl Roster {
 
     fn enter(&mut self, facts: PodFacts) {
         let (uid, standing) = (facts.uid.clone(), Standing::of(&facts));
-        let entry = Entry { facts, is_discarded: false, is_ended: false, is_accounted: false };
+        let entry =
+            Entry { facts, is_discarded: false, is_ended: false, is_accounted: false, is_releasing: false };
         let slot = self.slots.insert(uid.clone(), entry);
         if let Some(index) = standing.place() {
             self.placed.insert((index, uid.clone()), slot);
@@ -399,7 +421,7 @@ impl Roster {
         if let (Some(index), Some(attempt)) = (pod.index, pod.attempt) {
             self.spend(index, attempt);
         }
-        let has_failed = pod.phase == Phase::Failed || (pod.is_terminating() && entry.is_accounted);
+        let has_failed = pod.phase == Phase::Failed || (pod.is_terminating() && entry.is_let_go());
         if has_failed && !entry.is_discarded && pod.claim == Claim::Ours {
             self.ghosts.push(pod.finished_at);
             self.trim_ghosts();

@@ -82,8 +82,11 @@ pub(crate) fn of<'a>(seen: &Observation<'a>) -> Tally<'a> {
     } else {
         status.succeeded + new_succeeded + recorded(&uncounted.succeeded)
     };
+    // A pod that is being made counts as if it were there.
+    let mut totals = seen.pods.totals();
+    totals.active += seen.own.in_flight.unseen();
     Tally {
-        totals: seen.pods.totals(),
+        totals,
         succeeded,
         failed: status.failed + new_failed + recorded(&uncounted.failed),
         retained: retained(seen, &completed, failed_indexes.as_ref()),

@@ -9,7 +9,7 @@
 //! two of them is just the next observation: a recorded pod that is held is released again, a recorded pod that is not
 //! held (or is gone) is folded. No pod is released before it is recorded, and none is recorded twice.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use windlass_api::names::{condition, reason};
 
 use crate::backoff::later;
@@ -31,6 +31,10 @@ pub(crate) struct Tracking {
     /// When more can be done.
     pub wake: Option<Timestamp>,
     pub notes: Vec<Note>,
+    /// What is to be said if the status is written.
+    written: Vec<Note>,
+    /// As many pods are recorded as may be on their way into the counters.
+    is_full: bool,
 }
 
 /// What to do with the finalizer of a pod.
@@ -59,15 +63,20 @@ pub(crate) fn plan(
     let mut next = seen.job.status.clone();
     settle(seen, tally, &mut next);
     walk(seen, tally, finish, &mut next, &mut tracking);
+    tracking.hold_releases(seen);
+    // One status write at a time.
+    if seen.own.in_flight.writes_status() {
+        return tracking;
+    }
     carry_indexes(seen, tally, &mut next);
     let mut write = Draft { next, events: Vec::new(), finishes: false };
     if let Some(finish) = closing(tally, finish) {
-        write.announce(seen, finish, &mut tracking.notes);
+        write.announce(seen, finish, &mut tracking.written);
         write.conclude(seen, tally, finish, &mut tracking);
     }
     let is_urgent = !same_ledger(&seen.job.status, &write.next) || !seen.job.index_texts_are_current;
     write.gauges(seen, tally, finish, fleet);
-    tracking.commit(seen, write, is_urgent, fleet);
+    tracking.commit(seen, tally, write, is_urgent, fleet);
     tracking
 }
 
@@ -104,6 +113,7 @@ fn walk(
     next: &mut Status,
     tracking: &mut Tracking,
 ) {
+    let in_flight = &seen.own.in_flight;
     let uncounted = next.uncounted.get_or_insert_default();
     let is_abandoned = seen.job.is_deleted && finish.is_none();
     let active = is_abandoned.then(|| seen.pods.held_active()).into_iter().flatten();
@@ -111,7 +121,10 @@ fn walk(
     for pod in seen.pods.held().chain(active) {
         let step = step(seen, tally, finish, pod);
         let has_room = new_indexes + uncounted.len() < seen.settings.uncounted_max;
-        let may_release = tracking.releases.len() < seen.settings.pods_per_stage_max;
+        tracking.is_full |= !has_room;
+        let releases = in_flight.releases() + tracking.releases.len();
+        let may_release = releases < seen.settings.pods_per_stage_max && !seen.pods.is_releasing(&pod.uid);
+        let has_room = has_room && !in_flight.writes_status();
         match step {
             Step::RecordSuccess if has_room => uncounted.succeeded.push(pod.uid.clone()),
             Step::RecordFailure if has_room => uncounted.failed.push(pod.uid.clone()),
@@ -121,11 +134,12 @@ fn walk(
                 continue;
             }
         }
-        tracking.notes.extend(note(seen, tally, pod, step));
+        let notes = if step == Step::Release { &mut tracking.notes } else { &mut tracking.written };
+        notes.extend(note(seen, tally, pod, step));
     }
     if seen.job.is_deleted {
         // Nobody disowns strays any more, and none may keep the Job from going.
-        let strays = seen.pods.strays().filter(|pod| pod.has_finalizer);
+        let strays = seen.pods.strays().filter(|pod| pod.has_finalizer && !seen.pods.is_releasing(&pod.uid));
         tracking.releases.extend(strays.map(|pod| Action::Release(pod_ref(pod))));
         tracking.releases.truncate(seen.settings.pods_per_stage_max);
     }
@@ -265,7 +279,7 @@ impl Draft {
             Ending::Failure => self.events.push(Event::warning(&finish.reason, &finish.message)),
         }
         let counters = (self.next.succeeded, self.next.failed);
-        tracking.notes.push(Note::Concluded { ending: finish.ending, counters });
+        tracking.written.push(Note::Concluded { ending: finish.ending, counters });
     }
 
     /// What can wait until there is nothing better to write: gauges, the start, the Suspended condition.
@@ -300,29 +314,50 @@ impl Draft {
 }
 
 impl Tracking {
-    /// Decides whether the status is written now.
-    fn commit(&mut self, seen: &Observation<'_>, write: Draft, is_urgent: bool, fleet: &Fleet) {
+    /// Leaves alone what failed a moment ago.
+    fn hold_releases(&mut self, seen: &Observation<'_>) {
         if let Some(until) =
             seen.own.held_until(Kind::Release, seen.now).filter(|_| !self.releases.is_empty())
         {
             self.releases.clear();
             self.wait(until, Wait::Api(Kind::Release));
         }
+    }
+
+    /// Decides whether the status is written now.
+    fn commit(
+        &mut self,
+        seen: &Observation<'_>,
+        tally: &Tally<'_>,
+        write: Draft,
+        is_urgent: bool,
+        fleet: &Fleet,
+    ) {
         if write.next == seen.job.status && !is_urgent {
             return;
         }
-        let acts_on_pods = !fleet.actions.is_empty() || !self.releases.is_empty();
+        let acts_on_pods =
+            !fleet.actions.is_empty() || !self.releases.is_empty() || seen.own.in_flight.acts_on_pods();
         if acts_on_pods && (!is_urgent || fleet.is_winding_down) {
             return;
         }
         if let Some(until) = seen.own.held_until(Kind::Status, seen.now) {
             return self.wait(until, Wait::Api(Kind::Status));
         }
-        let spaced = seen.own.status_written_at.map(|last| later(last, seen.settings.gauge_spacing));
-        if let Some(until) = spaced.filter(|until| !is_urgent && *until > seen.now) {
+        let (old, new) = (&seen.job.status, &write.next);
+        // The more there is to come, the more one write can say.
+        let has_more_to_come = acts_on_pods || tally.totals.active > 0;
+        let may_wait = has_more_to_come && !self.is_full && old.conditions == new.conditions;
+        let spacing = match (is_urgent, may_wait) {
+            (false, _) => seen.settings.gauge_spacing,
+            (true, true) => seen.own.status_spacing(seen.settings),
+            (true, false) => SignedDuration::ZERO,
+        };
+        let spaced = seen.own.status_written_at.map(|last| later(last, spacing));
+        if let Some(until) = spaced.filter(|until| *until > seen.now) {
             return self.wait(until, Wait::Gauges);
         }
-        let (old, new) = (&seen.job.status, &write.next);
+        self.notes.append(&mut self.written);
         if (old.succeeded, old.failed) != (new.succeeded, new.failed) {
             self.notes.push(Note::Counters {
                 succeeded: (old.succeeded, new.succeeded),

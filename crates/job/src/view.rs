@@ -19,6 +19,8 @@ pub struct JobView {
     job: JobFacts,
     pods: Roster,
     own: OwnWrites,
+    /// The newest revision that a list of all pods is known to have seen.
+    listed: u64,
 }
 
 /// What became of a write.
@@ -34,6 +36,8 @@ pub enum Outcome {
     Done,
     /// The name of the new pod is somebody else's.
     Taken,
+    /// Not done, because the object has changed meanwhile; the view knows that already.
+    Outdated,
     /// Not done, or not known. It will be tried again after a while.
     Failed,
 }
@@ -41,7 +45,7 @@ pub enum Outcome {
 impl JobView {
     /// A Job that was just seen for the first time.
     pub fn new(job: JobFacts) -> Self {
-        Self { job, pods: Roster::default(), own: OwnWrites::default() }
+        Self { job, pods: Roster::default(), own: OwnWrites::default(), listed: 0 }
     }
 
     /// The Job.
@@ -69,12 +73,21 @@ impl JobView {
 
     /// The watch shows a pod.
     pub fn observe_pod(&mut self, pod: PodFacts) {
+        self.own.in_flight.saw(&pod);
         self.pods.observe(pod);
     }
 
     /// The watch says that a pod is gone.
     pub fn forget_pod(&mut self, uid: &Uid) {
+        if let Some(pod) = self.pods.get(uid) {
+            self.own.in_flight.lost(pod);
+        }
         self.pods.forget(uid);
+    }
+
+    /// Everything was listed: what the list has not shown and is no newer than `revision` is gone.
+    pub fn listed(&mut self, revision: u64) {
+        self.listed = self.listed.max(revision);
     }
 
     /// What a decision may look at.
@@ -82,10 +95,27 @@ impl JobView {
         Observation { now, job: &self.job, pods: &self.pods, own: &self.own, settings }
     }
 
+    /// One of our writes is about to be sent. Until it is folded, decisions take it into account: so they may be made
+    /// while it is on its way.
+    pub fn begin(&mut self, action: &Action, now: Timestamp) {
+        self.own.in_flight.begin(action, &self.job.status, now);
+        if let Action::Release(pod) = action {
+            self.pods.mark_releasing(&pod.uid, true);
+        }
+    }
+
     /// Takes in what became of one of our writes.
     pub fn fold(&mut self, action: &Action, outcome: Outcome, now: Timestamp, settings: &Settings) {
+        let is_late = self.is_late(action, &outcome);
+        if let Some(since) = self.own.in_flight.end(action) {
+            self.own.status_took = now.duration_since(since);
+        }
+        if let Action::Release(pod) = action {
+            self.pods.mark_releasing(&pod.uid, false);
+        }
         match outcome {
             Outcome::Failed => return self.fold_failure(action, now, settings),
+            Outcome::Outdated => return,
             Outcome::Pod(_) | Outcome::Gone | Outcome::Written(_) | Outcome::Done | Outcome::Taken => {
                 self.own.succeeded(action.kind(), now);
             }
@@ -94,7 +124,9 @@ impl JobView {
             Action::Create(new) => match outcome {
                 Outcome::Pod(pod) => {
                     self.own.created_in_a_row = self.own.created_in_a_row.saturating_add(1);
-                    self.pods.observe(*pod);
+                    if !is_late {
+                        self.pods.observe(*pod);
+                    }
                 }
                 _ => self.pods.mark_taken(new.index, new.attempt),
             },
@@ -130,13 +162,20 @@ impl JobView {
         }
     }
 
+    /// The watch was ahead of the answer to a creation, and has said that the pod is gone.
+    fn is_late(&self, action: &Action, outcome: &Outcome) -> bool {
+        let (Action::Create(new), Outcome::Pod(pod)) = (action, outcome) else { return false };
+        let is_unlisted = pod.revision <= self.listed && self.pods.get(&pod.uid).is_none();
+        is_unlisted || self.own.in_flight.is_gone(&new.name, &pod.uid)
+    }
+
     fn fold_pod(&mut self, uid: &Uid, outcome: Outcome) {
         match outcome {
             // The watch can be ahead of the answer, and have said that the pod is gone.
             Outcome::Pod(pod) if self.pods.get(uid).is_some() => self.pods.observe(*pod),
             Outcome::Pod(_) => {}
             Outcome::Gone => self.pods.bury(uid),
-            Outcome::Written(_) | Outcome::Done | Outcome::Taken | Outcome::Failed => {}
+            Outcome::Written(_) | Outcome::Done | Outcome::Taken | Outcome::Outdated | Outcome::Failed => {}
         }
     }
 

@@ -163,7 +163,7 @@ fn what_is_counted_is_remembered_with_the_write_that_counts_it() {
     memory.wrote(&history, &notes);
     assert_eq!(memory.with(&write(2, &[]), &[], &status, at(1)), None, "nothing is new");
     let annotations = BTreeMap::from([(ANNOTATION.to_owned(), history.text())]);
-    let next = Memory::read(Some(&annotations));
+    let mut next = Memory::read(Some(&annotations));
     assert_eq!(next.with(&write(2, &[]), &[], &status, at(1)), None, "the next controller knows it");
 }
 

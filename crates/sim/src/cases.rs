@@ -13,7 +13,7 @@ use crate::run::{Case, run};
 use crate::steps::{NodeEvent, OrphanState, Step, UserEvent};
 
 /// Fewest and most steps of a case.
-const STEPS: std::ops::Range<usize> = 50..90;
+const STEPS: std::ops::Range<usize> = 60..110;
 
 /// Runs the case of a seed again, and says what it was.
 pub fn replay(seed: u64) -> (Case, Result<(), Breach>) {
@@ -132,7 +132,10 @@ fn steps() -> impl Strategy<Value = Step> {
         4 => Just(Step::Deliver(u8::MAX, u8::MAX)),
         2 => (1_u8..12).prop_map(Step::Redeliver),
         1 => Just(Step::Relist),
-        24 => weather().prop_map(Step::Pass),
+        16 => weather().prop_map(Step::Pass),
+        8 => Just(Step::Send),
+        12 => (any::<u8>(), fates()).prop_map(|(pick, fate)| Step::Arrive(pick, fate)),
+        12 => any::<u8>().prop_map(Step::Hear),
         1 => Just(Step::Die),
         24 => (any::<u8>(), node_events()).prop_map(|(pick, event)| Step::Node(pick, event)),
         8 => user_events().prop_map(Step::User),
@@ -142,18 +145,18 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn weather() -> impl Strategy<Value = Weather> {
-    let fate = prop_oneof![
+fn fates() -> impl Strategy<Value = Fate> {
+    prop_oneof![
         8 => Just(Fate::Fine),
         1 => Just(Fate::Lost),
         1 => Just(Fate::Unheard),
         1 => Just(Fate::Halved),
-    ];
-    (any::<u8>(), vec(fate, 0..4), weighted(0.15, 0_u8..5)).prop_map(|(order, fates, dies_after)| Weather {
-        order,
-        fates,
-        dies_after,
-    })
+    ]
+}
+
+fn weather() -> impl Strategy<Value = Weather> {
+    (any::<u8>(), vec(fates(), 0..4), weighted(0.15, 0_u8..5))
+        .prop_map(|(order, fates, dies_after)| Weather { order, fates, dies_after })
 }
 
 fn node_events() -> impl Strategy<Value = NodeEvent> {

@@ -52,6 +52,16 @@ pub struct Pass {
     pub rejected: Option<String>,
 }
 
+/// A write on its way.
+#[derive(Debug)]
+struct Flight {
+    action: Action,
+    /// The revision of the Job that it was decided on.
+    job_seen: u64,
+    /// What became of it, if it has arrived and the answer is on its way back.
+    outcome: Option<Outcome>,
+}
+
 /// A Job controller.
 #[derive(Debug)]
 pub struct Controller {
@@ -62,6 +72,10 @@ pub struct Controller {
     job: Option<Box<Job>>,
     pods: BTreeMap<String, Box<Pod>>,
     view: Option<JobView>,
+    /// Writes on their way, in the order in which they were decided.
+    in_flight: Vec<Flight>,
+    /// The revision of the Job that the write at hand was decided on.
+    job_seen: u64,
     /// Writes tried since the world began, also before a death.
     pub writes_total: usize,
     sabotage: Sabotage,
@@ -77,6 +91,8 @@ impl Controller {
             job: None,
             pods: BTreeMap::new(),
             view: None,
+            in_flight: Vec::new(),
+            job_seen: 0,
             writes_total: 0,
             sabotage,
         };
@@ -87,6 +103,7 @@ impl Controller {
     /// Death and rebirth: all memory is lost, and everything is listed.
     pub fn reboot(&mut self, world: &World) {
         self.view = None;
+        self.in_flight.clear();
         self.job = None;
         self.pods.clear();
         self.relist(world);
@@ -105,6 +122,9 @@ impl Controller {
         let gone: Vec<String> = known.into_iter().filter(|uid| !present.contains_key(uid)).collect();
         gone.iter().for_each(|uid| self.see_pod(uid, None));
         present.into_iter().for_each(|(uid, pod)| self.see_pod(&uid, Some(pod)));
+        if let (Some(view), Some(newest)) = (&mut self.view, world.log().last()) {
+            view.listed(newest.revision);
+        }
     }
 
     /// The watches deliver up to so many events of each kind.
@@ -185,43 +205,96 @@ impl Controller {
         self.sabotage.decision(decision, view)
     }
 
-    /// Decides once and performs the stage.
+    /// Decides once, and lets all writes on their way arrive and be answered.
     pub fn pass(&mut self, world: &mut World, weather: &Weather) -> Pass {
         let mut pass = Pass::default();
         if self.free_orphans(world, weather, &mut pass) {
             return pass;
         }
-        let Some(view) = self.view.take() else { return pass };
-        let decision = self.decide(&view, world.now);
-        pass.is_fickle = self.decide(&view.clone(), world.now) != decision;
-        self.view = Some(view);
-        let mut stage: Vec<Action> = decision.stage.clone();
-        pass.decision = Some(decision);
-        if !stage.is_empty() {
-            let by = usize::from(weather.order) % stage.len();
-            stage.rotate_left(by);
+        self.decide_and_send(world, &mut pass);
+        let mut flights = std::mem::take(&mut self.in_flight);
+        if !flights.is_empty() {
+            let by = usize::from(weather.order) % flights.len();
+            flights.rotate_left(by);
             if weather.order % 2 == 1 {
-                stage.reverse();
+                flights.reverse();
             }
         }
-        for action in stage {
+        for mut flight in flights {
             if weather.dies_after.is_some_and(|after| pass.writes >= usize::from(after)) {
                 self.reboot(world);
                 return pass;
             }
             let fate = weather.fates.get(pass.writes).copied().unwrap_or(Fate::Fine);
-            let outcome = self.perform(world, &action, fate, &mut pass);
+            self.arrive(world, &mut flight, fate, &mut pass);
+            self.answer(world, flight);
             pass.writes += 1;
             self.writes_total += 1;
-            let is_forgotten = self.sabotage.forgets(&action);
-            if let (Some(view), false) = (&mut self.view, is_forgotten) {
-                view.fold(&action, outcome, world.now, &self.settings);
-            }
         }
         if weather.dies_after.is_some_and(|after| pass.writes >= usize::from(after)) {
             self.reboot(world);
         }
         pass
+    }
+
+    /// Decides once, and lets the writes go on their way, beside those that are not answered yet.
+    pub fn send(&mut self, world: &World) -> Pass {
+        let mut pass = Pass::default();
+        self.decide_and_send(world, &mut pass);
+        pass
+    }
+
+    /// One of the writes on their way arrives.
+    pub fn let_arrive(&mut self, world: &mut World, pick: u8, fate: Fate) -> Pass {
+        let mut pass = Pass::default();
+        let mut flights = std::mem::take(&mut self.in_flight);
+        let waiting: Vec<usize> = (0..flights.len()).filter(|at| flights[*at].outcome.is_none()).collect();
+        if let Some(at) = usize::from(pick).checked_rem(waiting.len()).map(|nth| waiting[nth]) {
+            self.arrive(world, &mut flights[at], fate, &mut pass);
+            self.writes_total += 1;
+        }
+        self.in_flight = flights;
+        pass
+    }
+
+    /// The answer to one of the writes that have arrived is heard.
+    pub fn hear(&mut self, world: &World, pick: u8) {
+        let answered: Vec<usize> =
+            (0..self.in_flight.len()).filter(|at| self.in_flight[*at].outcome.is_some()).collect();
+        if let Some(nth) = usize::from(pick).checked_rem(answered.len()) {
+            let flight = self.in_flight.remove(answered[nth]);
+            self.answer(world, flight);
+        }
+    }
+
+    fn decide_and_send(&mut self, world: &World, pass: &mut Pass) {
+        let Some(view) = self.view.take() else { return };
+        let decision = self.decide(&view, world.now);
+        pass.is_fickle = self.decide(&view.clone(), world.now) != decision;
+        let view = self.view.insert(view);
+        for action in &decision.stage {
+            if !self.sabotage.forgets(action) {
+                view.begin(action, world.now);
+            }
+            let job_seen = view.job().revision;
+            self.in_flight.push(Flight { action: action.clone(), job_seen, outcome: None });
+        }
+        pass.decision = Some(decision);
+    }
+
+    fn arrive(&mut self, world: &mut World, flight: &mut Flight, fate: Fate, pass: &mut Pass) {
+        if flight.outcome.is_none() {
+            self.job_seen = flight.job_seen;
+            flight.outcome = Some(self.perform(world, &flight.action, fate, pass));
+        }
+    }
+
+    fn answer(&mut self, world: &World, flight: Flight) {
+        let Flight { action, outcome: Some(outcome), .. } = flight else { return };
+        let is_forgotten = self.sabotage.forgets(&action);
+        if let (Some(view), false) = (&mut self.view, is_forgotten) {
+            view.fold(&action, outcome, world.now, &self.settings);
+        }
     }
 
     /// When there is something to do again, if nothing happens before.
@@ -273,6 +346,7 @@ impl Controller {
             .filter(|pod| orphan::should_release(pod, self.owner(pod)))
             .map(|pod| (world::name(pod).to_owned(), world::uid(pod).to_owned()))
             .collect();
+        self.job_seen = self.view.as_ref().map_or(0, |view| view.job().revision);
         for (name, uid) in orphans {
             let fate = weather.fates.get(pass.writes).copied().unwrap_or(Fate::Fine);
             pass.writes += 1;
@@ -315,8 +389,7 @@ impl Controller {
     }
 
     fn actor(&self, deed: Deed, meant: &str) -> Actor {
-        let job_seen = self.view.as_ref().map_or(0, |view| view.job().revision);
-        Actor::Controller { deed, meant: meant.to_owned(), job_seen }
+        Actor::Controller { deed, meant: meant.to_owned(), job_seen: self.job_seen }
     }
 
     fn perform(&mut self, world: &mut World, action: &Action, fate: Fate, pass: &mut Pass) -> Outcome {

@@ -83,10 +83,17 @@ impl Run {
 
     /// Lets one thing happen and checks what became of it.
     pub fn step(&mut self, step: &Step) -> Result<(), Breach> {
-        if let Step::Pass(weather) = step {
-            self.pass(weather)?;
-        } else {
-            step.apply(&mut self.world, &mut self.controller);
+        match step {
+            Step::Pass(weather) => _ = self.pass(weather)?,
+            Step::Send => {
+                let pass = self.controller.send(&self.world);
+                self.check(pass)?;
+            }
+            Step::Arrive(pick, fate) => {
+                let pass = self.controller.let_arrive(&mut self.world, *pick, *fate);
+                self.check(pass)?;
+            }
+            other => other.apply(&mut self.world, &mut self.controller),
         }
         self.checker.look(self.world.log())
     }
@@ -94,6 +101,10 @@ impl Run {
     /// One pass of the controller.
     pub fn pass(&mut self, weather: &Weather) -> Result<Pass, Breach> {
         let pass = self.controller.pass(&mut self.world, weather);
+        self.check(pass)
+    }
+
+    fn check(&mut self, pass: Pass) -> Result<Pass, Breach> {
         self.checker.look(self.world.log())?;
         if let Some(why) = &pass.rejected {
             return breach(Promise::StatusAccepted, why.clone());

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::json;
 use windlass_api::names;
 
-use crate::controller::{Controller, Weather};
+use crate::controller::{Controller, Fate, Weather};
 use crate::plan::{JOB_NAME, JOB_UID};
 use crate::world::{self, Actor, NAMESPACE, World};
 
@@ -23,6 +23,12 @@ pub enum Step {
     Relist,
     /// The controller decides once and acts.
     Pass(Weather),
+    /// The controller decides once, and its writes go on their way.
+    Send,
+    /// One of the writes on their way arrives.
+    Arrive(u8, Fate),
+    /// The controller hears what became of a write that has arrived.
+    Hear(u8),
     /// The controller dies, and another takes over.
     Die,
     /// Something happens to a pod on its node.
@@ -113,7 +119,8 @@ impl Step {
             Self::Wait(millis) => world.advance(SignedDuration::from_millis(i64::from(*millis))),
             Self::WaitForWake => wait_for_wake(world, controller),
             Self::CollectGarbage => collect_garbage(world),
-            Self::Pass(_) => {}
+            Self::Hear(pick) => controller.hear(world, *pick),
+            Self::Pass(_) | Self::Send | Self::Arrive(..) => {}
         }
     }
 }

@@ -145,6 +145,18 @@ enum Command {
     Man(ManArgs),
 }
 
+// No comment for rustdoc here: clap would take it for the description of the command that has these flags.
+#[derive(Debug, Args)]
+struct BackoffArgs {
+    /// Delay before a failed pod is replaced; doubles with each failure
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = durations::parse)]
+    backoff_base: Duration,
+
+    /// The longest such delay
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = durations::parse)]
+    backoff_max: Duration,
+}
+
 #[derive(Debug, Args)]
 struct RunArgs {
     /// The manifest: YAML or JSON with one or more Jobs, and the ConfigMaps, Secrets and PriorityClasses they need; - is
@@ -156,13 +168,8 @@ struct RunArgs {
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<Output>,
 
-    /// Delay before a failed pod is replaced; doubles with each failure
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = durations::parse)]
-    backoff_base: Duration,
-
-    /// The longest such delay
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = durations::parse)]
-    backoff_max: Duration,
+    #[command(flatten)]
+    backoff: BackoffArgs,
 
     /// Switch features on or off: Name=true,Name=false
     #[arg(long, value_name = "GATES", default_value = "", hide_default_value = true, long_help = gates_help())]
@@ -240,13 +247,8 @@ struct ServerArgs {
     #[arg(long, conflicts_with = "nodes")]
     api_only: bool,
 
-    /// Delay before a failed pod is replaced; doubles with each failure
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = durations::parse)]
-    backoff_base: Duration,
-
-    /// The longest such delay
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = durations::parse)]
-    backoff_max: Duration,
+    #[command(flatten)]
+    backoff: BackoffArgs,
 
     /// Switch features on or off: Name=true,Name=false
     #[arg(long, value_name = "GATES", default_value = "", hide_default_value = true, long_help = gates_help())]
@@ -271,13 +273,8 @@ struct ControllerArgs {
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
 
-    /// Delay before a failed pod is replaced; doubles with each failure
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = durations::parse)]
-    backoff_base: Duration,
-
-    /// The longest such delay
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = durations::parse)]
-    backoff_max: Duration,
+    #[command(flatten)]
+    backoff: BackoffArgs,
 
     /// Switch features on or off: Name=true,Name=false
     #[arg(long, value_name = "GATES", default_value = "", hide_default_value = true, long_help = gates_help())]
@@ -467,8 +464,8 @@ impl From<RunArgs> for run::Options {
                 Output::Json => run::Output::Json,
                 Output::Yaml => run::Output::Yaml,
             }),
-            backoff_base: args.backoff_base,
-            backoff_max: args.backoff_max,
+            backoff_base: args.backoff.backoff_base,
+            backoff_max: args.backoff.backoff_max,
             gates: args.feature_gates,
             disrupt: args.disrupt,
             runs_any_image_on_host: matches!(args.runtime, Some(Runtime::Host)),
@@ -499,8 +496,8 @@ impl From<ServerArgs> for server::Options {
             nodes: if args.api_only { 0 } else { args.nodes },
             is_api_only: args.api_only,
             gates: args.feature_gates,
-            backoff_base: args.backoff_base,
-            backoff_max: args.backoff_max,
+            backoff_base: args.backoff.backoff_base,
+            backoff_max: args.backoff.backoff_max,
             runs_any_image_on_host: matches!(args.runtime, Some(Runtime::Host)),
         }
     }
@@ -544,8 +541,8 @@ impl From<ControllerArgs> for controller::Options {
             manages_all: args.manage == Manage::All,
             namespace: args.namespace,
             gates: args.feature_gates,
-            backoff_base: args.backoff_base,
-            backoff_max: args.backoff_max,
+            backoff_base: args.backoff.backoff_base,
+            backoff_max: args.backoff.backoff_max,
             concurrent_writes: args.concurrent_writes,
             listen_health: args.listen_health,
             leader_elect: args.leader_elect,

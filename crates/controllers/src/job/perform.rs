@@ -1,16 +1,17 @@
-//! Performing a stage: each action becomes API calls, and what became of it is folded into the view.
+//! Performing actions: each becomes API calls when it is its turn, and what became of it is folded into the view.
 
 use std::sync::Arc;
 
-use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::Resource;
 use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Request;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 use windlass_job::decision::{NewPod, PodRef, StatusWrite};
 use windlass_job::history::{ANNOTATION, History};
 use windlass_job::pod_body::pod_body;
@@ -25,7 +26,8 @@ use super::settled::Settled;
 use super::{Config, JobKey, patches};
 use crate::calls::{Call, Calls};
 use crate::events::Recorder;
-use crate::metrics::{Ledger, Metrics};
+use crate::metrics::{Ledger, Metrics, SyncLabels};
+use crate::turns::{Turn, Urgency};
 use crate::wire::{RawJob, SlimPod, controller};
 
 const CREATE_POD: Call = Call { verb: "create", resource: "pods" };
@@ -40,7 +42,6 @@ pub(super) struct Performer {
     calls: Calls,
     recorder: Recorder,
     metrics: Metrics,
-    writes_at_once: usize,
     pod_events: bool,
     /// Where writes about pods of nobody wait for their turn.
     orphans: Uid,
@@ -48,7 +49,7 @@ pub(super) struct Performer {
 
 /// What became of an action, before it is turned into facts.
 #[derive(Debug)]
-enum Answer {
+pub(super) enum Answer {
     Pod(Box<Pod>),
     Gone,
     Written(String),
@@ -59,16 +60,16 @@ enum Answer {
     Failed,
 }
 
-/// What all actions of a stage share.
-struct Stage {
+/// What all actions of a decision share.
+pub(super) struct Stage {
     calls: Calls,
     recorder: Recorder,
     metrics: Metrics,
     pod_events: bool,
-    key: JobKey,
+    slot: Arc<Slot>,
     source: Arc<RawJob>,
     /// The Job as it was written, read when the first pod is made.
-    job: OnceCell<Option<Job>>,
+    job: OnceCell<Option<Arc<Job>>>,
     about: ObjectReference,
     ledger: Ledger,
     /// What is remembered of failed pods once the status is written, if that is news.
@@ -77,6 +78,16 @@ struct Stage {
     is_live: OnceCell<bool>,
     pods: Request,
     jobs: Request,
+    progress: Mutex<Progress>,
+}
+
+/// How far a stage has come.
+#[derive(Debug)]
+struct Progress {
+    since: Instant,
+    labels: SyncLabels,
+    left: usize,
+    settled: Settled,
 }
 
 impl Performer {
@@ -85,76 +96,41 @@ impl Performer {
             calls,
             recorder,
             metrics: config.metrics.clone(),
-            writes_at_once: config.writes_at_once.max(1),
             pod_events: config.pod_events,
             orphans: Uid::new("orphans"),
         }
     }
 
-    /// Performs all actions of a stage, as many at once as may be, and folds what became of them into the view. `notes`
-    /// say why. Says whether all went well.
-    pub(super) async fn perform(
+    /// What is to be known to perform `actions`, decided because of `notes` on what is known of the Job.
+    pub(super) fn stage(
         &self,
-        slot: &Slot,
-        actions: Vec<Action>,
+        slot: &Arc<Slot>,
+        known: &mut Known,
+        actions: &[Action],
         notes: Vec<Note>,
-        config: &Config,
-    ) -> bool {
-        let stage = Arc::new(self.stage(slot, &actions, &notes, (config.clock)()));
-        let mut settled = Settled::default();
-        let mut went_well = true;
-        let mut answers = futures::stream::iter(actions)
-            .map(|action| {
-                let stage = Arc::clone(&stage);
-                // A task of its own, so that a large stage uses all cores.
-                tokio::spawn(async move {
-                    let answer = stage.act(&action).await;
-                    (action, answer)
-                })
-            })
-            .buffer_unordered(self.writes_at_once);
-        while let Some(answer) = answers.next().await {
-            match answer {
-                Ok((action, answer)) => {
-                    settled
-                        .note(&action, matches!(answer, Answer::Pod(_) | Answer::Gone | Answer::Written(_)));
-                    went_well &= !matches!(answer, Answer::Failed | Answer::Conflict);
-                    let mut known = slot.known.lock();
-                    if let (Answer::Written(_), Some(history)) = (&answer, &stage.history) {
-                        known.memory.wrote(history, &notes);
-                    }
-                    known.fold(&action, answer, config);
-                }
-                Err(error) => {
-                    went_well = false;
-                    tracing::error!(%error, "an action of the Job controller ended badly");
-                }
-            }
-        }
-        for report in settled.tell(&notes, &mut slot.known.lock(), &stage.about, &self.metrics) {
-            self.recorder.publish_ours(report);
-        }
-        went_well
-    }
-
-    fn stage(&self, slot: &Slot, actions: &[Action], notes: &[Note], now: Timestamp) -> Stage {
-        let mut known = slot.known.lock();
-        known.memory.begin(notes);
+        labels: SyncLabels,
+        now: Timestamp,
+    ) -> Stage {
         let namespace = Some(slot.key.namespace.as_str());
+        known.memory.begin(&notes);
+        let history = known.memory.with(actions, &notes, &known.view.job().status, now);
+        let progress =
+            Progress { since: Instant::now(), labels, left: actions.len(), settled: Settled::by(notes) };
         Stage {
             calls: self.calls.clone(),
             recorder: self.recorder.clone(),
             metrics: self.metrics.clone(),
             pod_events: self.pod_events,
-            key: slot.key.clone(),
+            slot: Arc::clone(slot),
             source: Arc::clone(&known.source),
             job: OnceCell::new(),
             about: report::about(known.view.job()),
             ledger: Ledger::of(known.view.job()),
-            history: known.memory.with(actions, notes, &known.view.job().status, now),
+            history,
             is_live: OnceCell::new(),
             pods: Request::new(SlimPod::url_path(&(), namespace)),
             jobs: Request::new(RawJob::url_path(&(), namespace)),
+            progress: Mutex::new(progress),
         }
     }
 
@@ -173,7 +149,8 @@ impl Performer {
     /// Asks the API server whether there is such a Job.
     pub(super) async fn job_exists(&self, job: &JobKey) -> Result<bool, String> {
         let jobs = Request::new(RawJob::url_path(&(), Some(&job.namespace)));
-        match get::<RawJob>(&self.calls, &self.orphans, GET_JOB, &jobs, &job.name).await {
+        let mut turn = self.calls.turn(&self.orphans, Urgency::Usual).await;
+        match get::<RawJob>(&self.calls, &mut turn, GET_JOB, &jobs, &job.name).await {
             Ok(found) => Ok(found.is_some_and(|found| is_uid(&found.metadata.uid, &job.uid))),
             Err(error) => Err(text(&error)),
         }
@@ -183,12 +160,12 @@ impl Performer {
 /// The object of that name, if there is one.
 async fn get<K: serde::de::DeserializeOwned>(
     calls: &Calls,
-    lane: &Uid,
+    turn: &mut Turn,
     call: Call,
     of: &Request,
     name: &str,
 ) -> kube::Result<Option<K>> {
-    match calls.send(lane, call, of.get(name, &GetParams::default())).await {
+    match calls.send_in(turn, call, of.get(name, &GetParams::default())).await {
         Ok(found) => Ok(Some(found)),
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
         Err(error) => Err(error),
@@ -198,19 +175,14 @@ async fn get<K: serde::de::DeserializeOwned>(
 impl Known {
     fn fold(&mut self, action: &Action, answer: Answer, config: &Config) {
         let outcome = match answer {
-            Answer::Pod(pod) => {
-                let facts = PodFacts::from_pod(&pod, self.view.job());
-                // The watch was faster than the answer.
-                if self.is_pod_gone(&facts.uid) { Outcome::Gone } else { Outcome::Pod(Box::new(facts)) }
-            }
+            Answer::Pod(pod) => Outcome::Pod(Box::new(PodFacts::from_pod(&pod, self.view.job()))),
             Answer::Gone => Outcome::Gone,
             Answer::Written(version) => Outcome::Written(version),
             Answer::Done => Outcome::Done,
             Answer::Taken => Outcome::Taken,
             Answer::Conflict => match action {
-                // The newer Job is known already: decide again, at once.
                 Action::WriteStatus(write) if self.view.job().resource_version != write.resource_version => {
-                    return;
+                    Outcome::Outdated
                 }
                 _ => Outcome::Failed,
             },
@@ -221,22 +193,39 @@ impl Known {
 }
 
 impl Stage {
-    async fn act(&self, action: &Action) -> Answer {
+    /// The Job that it is about.
+    pub(super) fn uid(&self) -> &Uid {
+        &self.slot.key.uid
+    }
+
+    /// Waits for a turn.
+    pub(super) async fn turn(&self, action: &Action) -> Turn {
+        // One status write says what many pods wait for.
+        let urgency = match action {
+            Action::WriteStatus(_) => Urgency::Urgent,
+            Action::Adopt(_) | Action::Disown(_) | Action::Create(_) | Action::Delete(_) => Urgency::Usual,
+            Action::Remove(..) | Action::Release(_) | Action::Emit(_) => Urgency::Usual,
+        };
+        self.calls.turn(&self.slot.key.uid, urgency).await
+    }
+
+    /// Performs an action.
+    pub(super) async fn act(&self, action: &Action, turn: &mut Turn) -> Answer {
         match action {
-            Action::Adopt(pod) => self.adopt(pod).await,
-            Action::Disown(pod) => self.patch(pod, patches::disown(&self.key.uid, &pod.uid)).await,
+            Action::Adopt(pod) => self.adopt(pod, turn).await,
+            Action::Disown(pod) => self.patch(pod, patches::disown(&self.slot.key.uid, &pod.uid), turn).await,
             Action::Create(new) => {
-                let answer = self.create(new).await;
+                let answer = self.create(new, turn).await;
                 self.metrics.pod_created(new.reason, matches!(answer, Answer::Pod(_)));
                 answer
             }
-            Action::Delete(pod) => self.delete(pod).await,
-            Action::Remove(pod, _) => match self.patch(pod, patches::release(&pod.uid)).await {
-                Answer::Pod(_) => self.delete(pod).await,
+            Action::Delete(pod) => self.delete(pod, turn).await,
+            Action::Remove(pod, _) => match self.patch(pod, patches::release(&pod.uid), turn).await {
+                Answer::Pod(_) => self.delete(pod, turn).await,
                 other => other,
             },
-            Action::Release(pod) => self.patch(pod, patches::release(&pod.uid)).await,
-            Action::WriteStatus(write) => self.write_status(write).await,
+            Action::Release(pod) => self.patch(pod, patches::release(&pod.uid), turn).await,
+            Action::WriteStatus(write) => self.write_status(write, turn).await,
             Action::Emit(event) => {
                 self.recorder.publish(report::decided(&self.about, event));
                 Answer::Done
@@ -244,38 +233,68 @@ impl Stage {
         }
     }
 
-    /// The Job as it was written. It was read before, so it can be read again.
-    async fn job(&self) -> Option<&Job> {
-        let read = || async { self.source.read().ok().map(|(job, _)| job) };
-        self.job.get_or_init(read).await.as_ref()
+    /// Folds what became of an action into the view, and tells what is certain now.
+    pub(super) fn landed(&self, action: &Action, answer: Answer, config: &Config) {
+        let went_well = !matches!(answer, Answer::Failed | Answer::Conflict);
+        let is_done = matches!(answer, Answer::Pod(_) | Answer::Gone | Answer::Written(_));
+        let mut known = self.slot.known.lock();
+        known.fold(action, answer, config);
+        let mut progress = self.progress.lock();
+        if is_done {
+            let history = self.history.as_ref();
+            for report in progress.settled.done(action, &mut known, history, &self.about, &self.metrics) {
+                self.recorder.publish_ours(report);
+            }
+        }
+        progress.labels.is_error |= !went_well;
+        progress.left -= 1;
+        if progress.left == 0 {
+            self.metrics.synced(progress.labels, progress.since.elapsed());
+        }
     }
 
-    async fn adopt(&self, pod: &PodRef) -> Answer {
+    /// The Job as it was written. It was read before, so it can be read again. As long as pods of it are made, one reading
+    /// serves all.
+    async fn job(&self) -> Option<&Job> {
+        let read = || async {
+            let typed = self.slot.known.lock().typed.upgrade();
+            typed
+                .filter(|job| job.metadata.resource_version == self.source.metadata.resource_version)
+                .or_else(|| {
+                    let job = Arc::new(self.source.read().ok()?.0);
+                    self.slot.known.lock().typed = Arc::downgrade(&job);
+                    Some(job)
+                })
+        };
+        self.job.get_or_init(read).await.as_deref()
+    }
+
+    async fn adopt(&self, pod: &PodRef, turn: &mut Turn) -> Answer {
         // The cache may be old: a Job that is gone or going must not take a pod with it.
-        if !*self.is_live.get_or_init(|| self.look_at_job()).await {
+        if !*self.is_live.get_or_init(|| self.look_at_job(turn)).await {
             return Answer::Failed;
         }
         let Some(job) = self.job().await else { return Answer::Failed };
-        self.patch(pod, patches::adopt(job, &pod.uid)).await
+        self.patch(pod, patches::adopt(job, &pod.uid), turn).await
     }
 
-    async fn look_at_job(&self) -> bool {
-        let found = get::<RawJob>(&self.calls, &self.key.uid, GET_JOB, &self.jobs, &self.key.name).await;
+    async fn look_at_job(&self, turn: &mut Turn) -> bool {
+        let found = get::<RawJob>(&self.calls, turn, GET_JOB, &self.jobs, &self.slot.key.name).await;
         found.ok().flatten().is_some_and(|job| {
-            is_uid(&job.metadata.uid, &self.key.uid) && job.metadata.deletion_timestamp.is_none()
+            is_uid(&job.metadata.uid, &self.slot.key.uid) && job.metadata.deletion_timestamp.is_none()
         })
     }
 
-    async fn patch(&self, pod: &PodRef, patch: Value) -> Answer {
+    async fn patch(&self, pod: &PodRef, patch: Value, turn: &mut Turn) -> Answer {
         let request = self.pods.patch(&pod.name, &PatchParams::default(), &Patch::Strategic(patch));
-        match self.calls.send(&self.key.uid, PATCH_POD, request).await {
+        match self.calls.send_in(turn, PATCH_POD, request).await {
             Ok(SlimPod(pod)) => Answer::Pod(Box::new(pod)),
             Err(error) if is_gone(&error) => Answer::Gone,
             Err(error) => self.failed("patch pod", &pod.name, &error),
         }
     }
 
-    async fn create(&self, new: &NewPod) -> Answer {
+    async fn create(&self, new: &NewPod, turn: &mut Turn) -> Answer {
         let Some(job) = self.job().await else { return Answer::Failed };
         let body = match pod_body(job, new) {
             Ok(body) => body,
@@ -284,34 +303,38 @@ impl Stage {
                 return Answer::Failed;
             }
         };
-        match self.post(&body).await {
+        match self.post(&body, turn).await {
             Ok(SlimPod(pod)) => {
                 self.tell(PodEvent::Created(&new.name));
                 Answer::Pod(Box::new(pod))
             }
-            Err(kube::Error::Api(status)) if status.is_already_exists() => self.find(new).await,
+            Err(kube::Error::Api(status)) if status.is_already_exists() => self.find(new, turn).await,
             Err(error) => {
                 let is_answered = matches!(error, kube::Error::Api(_));
                 if !is_namespace_terminating(&error) {
                     self.tell(PodEvent::CreateFailed(&text(&error)));
                 }
                 // Without an answer the pod may be there.
-                if is_answered { self.failed("create pod", &new.name, &error) } else { self.find(new).await }
+                if is_answered {
+                    self.failed("create pod", &new.name, &error)
+                } else {
+                    self.find(new, turn).await
+                }
             }
         }
     }
 
-    async fn post(&self, body: &Pod) -> kube::Result<SlimPod> {
+    async fn post(&self, body: &Pod, turn: &mut Turn) -> kube::Result<SlimPod> {
         let bytes = serde_json::to_vec(body).map_err(kube::Error::SerdeError)?;
-        self.calls.send(&self.key.uid, CREATE_POD, self.pods.create(&PostParams::default(), bytes)).await
+        self.calls.send_in(turn, CREATE_POD, self.pods.create(&PostParams::default(), bytes)).await
     }
 
     /// A pod of this name may be there: ours, made by an attempt whose answer was lost, or somebody else's.
-    async fn find(&self, new: &NewPod) -> Answer {
-        match get(&self.calls, &self.key.uid, GET_POD, &self.pods, &new.name).await {
+    async fn find(&self, new: &NewPod, turn: &mut Turn) -> Answer {
+        match get(&self.calls, turn, GET_POD, &self.pods, &new.name).await {
             Ok(Some(SlimPod(pod))) => {
                 let is_ours =
-                    controller(&pod.metadata).is_some_and(|owner| Uid::new(&owner.uid) == self.key.uid);
+                    controller(&pod.metadata).is_some_and(|owner| Uid::new(&owner.uid) == self.slot.key.uid);
                 if is_ours { Answer::Pod(Box::new(pod)) } else { Answer::Taken }
             }
             Ok(None) => Answer::Failed,
@@ -319,14 +342,14 @@ impl Stage {
         }
     }
 
-    async fn delete(&self, pod: &PodRef) -> Answer {
+    async fn delete(&self, pod: &PodRef, turn: &mut Turn) -> Answer {
         let uid = Some(pod.uid.to_string());
         let params = DeleteParams {
             preconditions: Some(Preconditions { uid, resource_version: None }),
             ..DeleteParams::default()
         };
         let request = self.pods.delete(&pod.name, &params);
-        match self.calls.send::<Value>(&self.key.uid, DELETE_POD, request).await {
+        match self.calls.send_in::<Value>(turn, DELETE_POD, request).await {
             Ok(answer) => {
                 self.tell(PodEvent::Deleted(&pod.name));
                 // A pod that is answered without a deletion time is gone already; so is one that is not answered.
@@ -344,14 +367,15 @@ impl Stage {
         }
     }
 
-    async fn write_status(&self, write: &StatusWrite) -> Answer {
+    async fn write_status(&self, write: &StatusWrite, turn: &mut Turn) -> Answer {
         let mut patch = status_patch(write);
         if let Some(history) = &self.history {
             patch["metadata"]["annotations"] = json!({ ANNOTATION: history.text() });
         }
         let patch = Patch::Merge(patch);
-        let request = self.jobs.patch_subresource("status", &self.key.name, &PatchParams::default(), &patch);
-        match self.calls.send::<RawJob>(&self.key.uid, PATCH_STATUS, request).await {
+        let request =
+            self.jobs.patch_subresource("status", &self.slot.key.name, &PatchParams::default(), &patch);
+        match self.calls.send_in::<RawJob>(turn, PATCH_STATUS, request).await {
             Ok(job) => {
                 self.metrics.status_written(self.ledger, write);
                 for event in &write.events {
@@ -360,7 +384,7 @@ impl Stage {
                 Answer::Written(job.metadata.resource_version.unwrap_or_default())
             }
             Err(kube::Error::Api(status)) if status.is_conflict() => Answer::Conflict,
-            Err(error) => self.failed("write status of job", &self.key.name, &error),
+            Err(error) => self.failed("write status of job", &self.slot.key.name, &error),
         }
     }
 
@@ -371,7 +395,7 @@ impl Stage {
     }
 
     fn failed(&self, operation: &str, name: &str, error: &kube::Error) -> Answer {
-        let (namespace, job) = (&self.key.namespace, &self.key.name);
+        let (namespace, job) = (&self.slot.key.namespace, &self.slot.key.name);
         tracing::warn!(namespace, job, name, error = text(error), "{operation} failed");
         Answer::Failed
     }
@@ -418,9 +442,13 @@ mod tests {
     /// What would be done for the Job `uid` now.
     fn decided(registry: &Registry, config: &Config) -> Decision {
         let slot = registry.slot(&Uid::new("j")).expect("known");
-        let mut known = slot.known.lock();
-        known.begin_stage();
+        let known = slot.known.lock();
         decide(&known.view.observation((config.clock)(), &config.settings))
+    }
+
+    fn begin(registry: &Registry, action: &Action, config: &Config) {
+        let slot = registry.slot(&Uid::new("j")).expect("known");
+        slot.known.lock().view.begin(action, (config.clock)());
     }
 
     fn fold(registry: &Registry, action: &Action, answer: Answer, config: &Config) {
@@ -434,9 +462,16 @@ mod tests {
         let decision = decided(&registry, &config);
         let create = &decision.stage[0];
         assert!(matches!(create, Action::Create(_)), "{decision:?}");
-        registry.pod_changed(Event::Apply(pod("p", 2, Some("j"))));
-        registry.pod_changed(Event::Delete(pod("p", 3, Some("j"))));
-        fold(&registry, create, Answer::Pod(Box::new(pod("p", 2, Some("j")).0)), &config);
+        begin(&registry, create, &config);
+        let Action::Create(new) = create else { unreachable!("checked") };
+        let made = |revision| {
+            let mut made = pod("p", revision, Some("j"));
+            made.0.metadata.name = Some(new.name.clone());
+            made
+        };
+        registry.pod_changed(Event::Apply(made(2)));
+        registry.pod_changed(Event::Delete(made(3)));
+        fold(&registry, create, Answer::Pod(Box::new(made(2).0)), &config);
         let slot = registry.slot(&Uid::new("j")).expect("known");
         assert!(slot.known.lock().view.pods().is_empty());
     }

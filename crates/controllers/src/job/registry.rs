@@ -18,8 +18,9 @@ mod pods;
 pub(super) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::runtime::watcher::Event;
@@ -62,32 +63,24 @@ pub(super) struct Known {
     pub(super) memory: Memory,
     /// The watch says that the Job is gone.
     pub(super) is_gone: bool,
-    /// Pods that are gone since the present stage was decided: an answer about one of them comes too late.
-    gone_pods: BTreeSet<Uid>,
+    /// The same Job, typed, while pods of it are made.
+    pub(super) typed: Weak<Job>,
+    /// No look before this: looks at a large Job take a part of the time, however long each takes.
+    pub(super) rests_until: Option<Instant>,
 }
 
 impl Known {
-    /// A stage is about to be performed.
-    pub(super) fn begin_stage(&mut self) {
-        self.gone_pods.clear();
-    }
-
-    /// The pod has gone since the stage was decided.
-    pub(super) fn is_pod_gone(&self, uid: &Uid) -> bool {
-        self.gone_pods.contains(uid)
-    }
-
     /// Says whether it is news: the echo of our own write is not.
     fn observe_pod(&mut self, pod: &Pod) -> bool {
         let uid = uid_of(&pod.metadata);
         if self.view.pods().get(&uid).is_some_and(|facts| facts.revision >= revision(&pod.metadata)) {
             return false;
         }
-        self.gone_pods.remove(&uid);
         let facts = PodFacts::from_pod(pod, self.view.job());
         if facts.phase.is_terminal() && facts.has_finalizer {
             self.ended.entry(facts.name.clone()).or_insert_with(Instant::now);
-        } else {
+        } else if !self.view.pods().is_releasing(&facts.uid) {
+            // Who releases it says when it is settled: the watch may be ahead of the answer.
             self.ended.remove(&facts.name);
         }
         self.memory.saw(pod, &facts);
@@ -96,8 +89,7 @@ impl Known {
     }
 
     fn forget_pod(&mut self, uid: &Uid) {
-        self.gone_pods.insert(uid.clone());
-        if let Some(facts) = self.view.pods().get(uid) {
+        if let Some(facts) = self.view.pods().get(uid).filter(|_| !self.view.pods().is_releasing(uid)) {
             self.ended.remove(&facts.name);
             self.memory.forget(&facts.name);
         }
@@ -284,7 +276,8 @@ impl Registry {
             verdicts: BTreeSet::new(),
             memory,
             is_gone: false,
-            gone_pods: BTreeSet::new(),
+            typed: Weak::new(),
+            rests_until: None,
         };
         for (pod_uid, pod) in index.parked.remove(&uid).map(|parked| parked.pods).unwrap_or_default() {
             known.observe_pod(&pod);

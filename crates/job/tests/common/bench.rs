@@ -219,6 +219,24 @@ impl Bench {
         decision.wake
     }
 
+    /// One decision, whose writes go on their way.
+    pub fn send(&mut self) -> Vec<Action> {
+        let stage = self.decide().stage;
+        stage.iter().for_each(|action| self.view.begin(action, self.now));
+        stage
+    }
+
+    /// A write that is on its way arrives. The answer is on its way back.
+    pub fn arrive(&mut self, action: &Action) -> Outcome {
+        self.carry_out(action)
+    }
+
+    /// A write that is on its way arrives and is answered.
+    pub fn land(&mut self, action: &Action) -> &mut Self {
+        self.perform(action);
+        self
+    }
+
     /// Decides and carries out until there is nothing to do now.
     pub fn run(&mut self) -> Wake {
         for _ in 0..1000 {

@@ -94,6 +94,7 @@ impl Registry {
     pub(super) fn drop_vanished_pods(&self, index: &mut Index, listing: &Listing) {
         for (uid, slot) in &index.jobs {
             let mut known = slot.known.lock();
+            known.view.listed(listing.newest);
             let misses = |facts: &&windlass_job::PodFacts| listing.misses(&facts.uid, facts.revision);
             let gone: Vec<Uid> =
                 known.view.pods().iter().filter(misses).map(|facts| facts.uid.clone()).collect();
