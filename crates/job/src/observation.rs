@@ -72,7 +72,7 @@ impl Default for Settings {
             pods_per_stage_max: 500,
             gauge_spacing: SignedDuration::from_millis(100),
             status_spacing_factor: 4,
-            status_spacing_max: SignedDuration::from_secs(1),
+            status_spacing_max: SignedDuration::from_secs(2),
         }
     }
 }
