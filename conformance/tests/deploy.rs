@@ -12,9 +12,12 @@ use futures::StreamExt;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use k8s_openapi::api::core::{
+    self,
+    v1::{Pod, ServiceAccount},
+};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
@@ -253,6 +256,19 @@ impl World {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
+
+    async fn until_event(&self, job: &str, reason: &str) -> Result<()> {
+        let events: Api<core::v1::Event> = Api::namespaced(self.client.clone(), "default");
+        let wanted = ListParams::default().fields(&format!("reason={reason},involvedObject.name={job}"));
+        let start = Instant::now();
+        while events.list(&wanted).await?.items.is_empty() {
+            if start.elapsed() > PATIENCE {
+                bail!("there is no event {reason} of {job}");
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
 }
 
 fn is_complete(job: &Job) -> bool {
@@ -266,7 +282,6 @@ async fn the_controller_has_the_rights_that_it_needs_and_no_others() -> Result<(
     let _stop = cancel.clone().drop_guard();
     world.controller(&cancel).await?;
     world.kubelet();
-    // Enough pods that their events are combined.
     world.create_job("many", json!({"completions": 15, "parallelism": 15})).await?;
     // A pod that is adopted: the Job is looked at before.
     let pods: Api<Pod> = Api::namespaced(world.client.clone(), "default");
@@ -291,6 +306,11 @@ async fn the_controller_has_the_rights_that_it_needs_and_no_others() -> Result<(
     world.suspend("squatted", false).await?;
     // Pods that are deleted.
     world.create_job("lazy", json!({"parallelism": 2, "completions": 2})).await?;
+    world.until_job("lazy", |job| job.status.as_ref().and_then(|status| status.active) == Some(2)).await?;
+    world.suspend("lazy", true).await?;
+    // An event that was there before: it is counted up.
+    world.until_event("lazy", "Suspended").await?;
+    world.suspend("lazy", false).await?;
     world.until_job("lazy", |job| job.status.as_ref().and_then(|status| status.active) == Some(2)).await?;
     world.suspend("lazy", true).await?;
     for name in ["many", "squatted"] {
@@ -326,7 +346,7 @@ async fn the_controller_has_the_rights_that_it_needs_and_no_others() -> Result<(
         world.create_job(&format!("late-{made}"), json!({})).await?;
         let deeds = world
             .audit
-            .until(|deeds| deeds.iter().filter(|(d, _)| *d == refused).count() > 18 + made)
+            .until(|deeds| deeds.iter().filter(|(d, _)| *d == refused).count() > 20 + made)
             .await?;
         if deeds.iter().any(|(deed, code)| *deed == refused && *code == 403) {
             break;

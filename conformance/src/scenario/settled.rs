@@ -161,7 +161,8 @@ fn fleet_is_right(job: &Value, pods: &[Facts<'_>]) -> bool {
         return false;
     }
     let occupied = active + if replaces_only_failed(job) { terminating } else { 0 };
-    let wanted = wanted(job, active);
+    // All are there, and it is not finished: it will be.
+    let Some(wanted) = wanted(job, active) else { return false };
     active <= wanted && (occupied >= wanted || free_indexes(job, pods) == Some(0))
 }
 
@@ -170,14 +171,14 @@ fn cannot_end(job: &Value) -> bool {
     condition_of(job, condition::FAILURE_TARGET) == Some("True") && text(job, "/status/startTime").is_empty()
 }
 
-fn wanted(job: &Value, active: u64) -> u64 {
+/// How many pods there should be; `None` if the Job has all that it wanted.
+fn wanted(job: &Value, active: u64) -> Option<u64> {
     let (parallelism, succeeded) = (number(job, "/spec/parallelism"), number(job, "/status/succeeded"));
     match job.pointer("/spec/completions").and_then(Value::as_u64) {
-        None if succeeded > 0 => active.max(1),
-        None => parallelism,
-        // All are there, and it is not finished: it will be.
-        Some(completions) if completions <= succeeded => u64::MAX,
-        Some(completions) => parallelism.min(completions - succeeded),
+        None if succeeded > 0 => Some(active.max(1)),
+        None => Some(parallelism),
+        Some(completions) if completions <= succeeded => None,
+        Some(completions) => Some(parallelism.min(completions - succeeded)),
     }
 }
 

@@ -29,7 +29,7 @@ async fn until_lost(p: &Place, node: &str) -> Result<Value> {
 }
 
 /// Its kubelet says nothing any more.
-pub async fn silent(p: &mut Place) -> Result<()> {
+pub async fn silent_node(p: &mut Place) -> Result<()> {
     p.node("a", json!({})).await?;
     p.node("b", json!({})).await?;
     p.running("new", "a", json!({})).await?;

@@ -394,6 +394,15 @@ impl Place {
 
     /// Leaves nothing behind that others could stumble over.
     pub async fn leave(&mut self) -> Result<()> {
+        // A Job that is still there would replace its pods.
+        for kind in [CRON_JOBS, JOBS] {
+            for item in
+                items_by_name(&self.session.prepare(Method::GET, &self.path(kind), Value::Null).await?)
+            {
+                let options = json!({"propagationPolicy": "Background"});
+                let _ = self.delete(kind, text(&item, "/metadata/name"), options).await;
+            }
+        }
         for pod in self.session.prepare(Method::GET, &self.path(PODS), Value::Null).await?["items"]
             .as_array()
             .into_iter()

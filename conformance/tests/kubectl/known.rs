@@ -25,6 +25,7 @@ pub const KNOWN: &[Known] = known![
     "kubectl explain pod.spec.containers.env --recursive" "/out" SCHEMA,
     "kubectl set image job/one c=other" "/err" STRUCTS,
     "kubectl describe node node-a" "/out" TAINT,
+    r#"kubectl get nodes node-a node-b -o jsonpath='{.items[*].spec.taints[*].key}{"\n"}'"# "/out" TAINT,
     "kubectl auth whoami" "/out" UID,
     "kubectl auth can-i --list" "/out" RULES,
     "kubectl auth can-i delete nodes --as=someone" "/err" IMPERSONATION,

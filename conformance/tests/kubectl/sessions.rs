@@ -187,6 +187,12 @@ const SESSION: &str = r#"
     kubectl create -f cronjob.yaml
     kubectl create job manual --from=cronjob/nightly
     kubectl create job lost --from=cronjob/none
+    kubectl create cronjob weekly --image=busybox:1.36 --schedule='0 3 * * 0' -- work hard
+    kubectl get cronjob weekly -o yaml
+    kubectl create cronjob wrong --image=i --schedule='0 3 * *'
+    kubectl create job from-weekly --from=cronjob/weekly --dry-run=server -o yaml
+    kubectl create pdb most --selector=app=none --max-unavailable=25%
+    kubectl create pdb neither --selector=app=none
     kubectl run box --image=busybox:1.36 --restart=Never --overrides='{"spec":{"automountServiceAccountToken":false}}'
 
     # look
@@ -288,6 +294,14 @@ const SESSION: &str = r#"
     kubectl taint node node-a k=v:NoSchedule
     kubectl taint node node-a k=w:NoSchedule --overwrite
     kubectl taint node node-a k-
+    kubectl taint node node-a k-
+    kubectl taint nodes node-a node-b k=v:NoExecute other:PreferNoSchedule
+    kubectl get nodes node-a node-b -o jsonpath='{.items[*].spec.taints[*].key}{"\n"}'
+    kubectl taint nodes node-a node-b k:NoExecute- other-
+    kubectl taint node node-a k=v:Sometimes
+    kubectl cordon none
+    kubectl drain none
+    kubectl drain node-b --dry-run=server
     kubectl drain node-a
     # a budget that nobody has looked at makes clients try again for a hundred seconds
     kubectl patch pdb pdb --subresource=status --type=merge -p '{"status":{"observedGeneration":1,"currentHealthy":1,"desiredHealthy":1,"expectedPods":1,"disruptionsAllowed":0}}'

@@ -5,6 +5,7 @@
 mod priority;
 mod service_account;
 mod tolerations;
+pub(crate) mod topology;
 
 use windlass_store::Key;
 
@@ -26,6 +27,7 @@ pub(crate) fn create(shared: &Shared, target: &Target, object: &mut Object) -> R
         service_account::admit(shared, object)?;
         priority::admit(shared, object)?;
         tolerations::admit(object);
+        topology::admit(shared, object);
     }
     Ok(())
 }

@@ -262,6 +262,13 @@ impl Object {
         self.meta_mut().insert(field.to_owned(), value.into());
     }
 
+    /// Adds to `metadata.labels`, over what is there.
+    pub(crate) fn add_labels(&mut self, labels: impl IntoIterator<Item = (&'static str, String)>) {
+        let map = self.meta_mut().entry("labels").or_insert_with(|| Value::Object(Map::new()));
+        let Some(map) = map.as_object_mut() else { return };
+        map.extend(labels.into_iter().map(|(name, value)| (name.to_owned(), Value::from(value))));
+    }
+
     /// Removes a field of `metadata`.
     pub fn remove_meta(&mut self, field: &str) {
         if self.meta().is_some_and(|meta| meta.contains_key(field)) {

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use windlass_api::field;
 
+use crate::admission::topology;
 use crate::object::{self, Object};
 use crate::request::{Query, Target};
 use crate::status::{self, Result, Status};
@@ -56,7 +57,14 @@ pub(crate) fn bind(shared: &Shared, target: &Target, query: &Query, body: &[u8])
             let (asked, found) = (binding.metadata.uid.as_str(), old.uid());
             return Err(Status::another_uid(target.resource, &target.namespace, &target.name, asked, found));
         }
-        bound(old, &binding, &now)
+        let mut pod = bound(old, &binding, &now)?;
+        if binding.target.kind == "Node" {
+            let labels = topology::of_node(shared, &binding.target.name);
+            if !labels.is_empty() {
+                pod.add_labels(labels);
+            }
+        }
+        Ok(pod)
     })?;
     Ok(answer::json(StatusCode::CREATED, &status::success(StatusCode::CREATED, None), &[]))
 }

@@ -201,6 +201,36 @@ async fn a_pod_tolerates_a_lost_node_for_five_minutes_unless_it_says_otherwise()
 }
 
 #[tokio::test]
+async fn a_pod_is_labelled_with_the_zone_and_region_of_its_node() {
+    let c = shared_cluster(Accounts::Checked);
+    let place = json!({"topology.kubernetes.io/zone": "z", "topology.kubernetes.io/region": "r"});
+    let mut labels = place.clone();
+    labels["disk"] = json!("fast");
+    made(&c, "/api/v1/nodes", json!({"metadata": {"name": "here", "labels": labels}})).await;
+    let mut own = with("own", json!({"nodeName": "here"}));
+    own["metadata"]["labels"] = json!({"topology.kubernetes.io/zone": "elsewhere", "app": "a"});
+    let mut want = place.clone();
+    want["app"] = json!("a");
+    assert_eq!(made(&c, PODS, own).await["metadata"]["labels"], want);
+    let lost = made(&c, PODS, with("lost", json!({"nodeName": "gone"}))).await;
+    assert_eq!(lost["metadata"]["labels"], pod("lost")["metadata"]["labels"]);
+
+    for (name, kind, is_labelled) in [("bound", "Node", true), ("odd", "", false)] {
+        let before = made(&c, PODS, pod(name)).await["metadata"]["labels"].clone();
+        let binding = json!({"metadata": {"name": name}, "target": {"kind": kind, "name": "here"}});
+        assert_eq!(c.post(&format!("{PODS}/{name}/binding"), binding).await.code, 201);
+        let after = c.get(&format!("{PODS}/{name}")).await.body["metadata"]["labels"].clone();
+        let mut want = before.clone();
+        if is_labelled {
+            for (label, value) in place.as_object().expect("a map") {
+                want[label] = value.clone();
+            }
+        }
+        assert_eq!(after, want, "{name}");
+    }
+}
+
+#[tokio::test]
 async fn every_pod_has_an_account_that_is_there() {
     let c = shared_cluster(Accounts::Checked);
     let secrets = json!([{"name": "registry"}]);

@@ -147,8 +147,11 @@ mod tests {
         serde_json::from_value(node).expect("a node")
     }
 
+    /// When somebody looks, the Ready condition with the time of its heartbeat, and when the lease was renewed.
+    type Look<'a> = (i64, Option<(&'a str, i64)>, Option<i64>);
+
     /// Times of looks, what is seen then, and the status of `Ready` that comes of it; written ones with a star.
-    fn story(looks: &[(i64, Option<(&str, i64)>, Option<i64>)]) -> Vec<String> {
+    fn story(looks: &[Look<'_>]) -> Vec<String> {
         let mut health = None;
         let mut told = Vec::new();
         for (time, ready, renewed) in looks {
@@ -162,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_node_is_unknown_when_neither_its_status_nor_its_lease_changed_for_a_while() {
-        let stories: [(&str, &[(i64, Option<(&str, i64)>, Option<i64>)], &[&str]); 8] = [
+        let stories: [(&str, &[Look<'_>], &[&str]); 8] = [
             (
                 "its status changes",
                 &[

@@ -172,3 +172,21 @@ fn the_dashboard_asks_for_metrics_that_there_are() {
     }
     assert_eq!(found, 10, "{dashboard}");
 }
+
+#[test]
+fn every_end_of_a_pod_in_the_docs_names_a_test_that_is_there() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/disruptions.md");
+    let page = std::fs::read_to_string(&path).expect("a page");
+    let table = page.split("\n\n").find(|part| part.starts_with("| what happened")).expect("a table");
+    let rows: Vec<&str> = table.lines().skip(2).collect();
+    assert!(rows.len() >= 10, "{} rows", rows.len());
+    for row in rows {
+        let cell = row.trim_end_matches('|').rsplit('|').next().expect("a cell").trim();
+        let (name, link) = cell.split_once("](").expect("a link");
+        let name = name.trim_matches(['[', '`']);
+        let file = path.parent().expect("docs").join(link.trim_end_matches(')'));
+        let source =
+            std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        assert!(source.contains(&format!("fn {name}(")), "{}: no test is called {name}", file.display());
+    }
+}

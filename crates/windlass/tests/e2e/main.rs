@@ -4,6 +4,7 @@ mod controller;
 mod controller_on_kubernetes;
 mod disruptions;
 mod docs;
+mod ends_of_pods;
 mod exits;
 mod gates;
 mod house;

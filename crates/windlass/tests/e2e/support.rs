@@ -189,16 +189,8 @@ impl Ran {
     /// The status of the one Job, with times as `TIME` and random parts of names as `?`.
     pub fn status(&self) -> Value {
         let job = self.json();
-        let name = job["metadata"]["name"].as_str().expect("a name").to_owned();
-        let mut status = job["status"].clone();
-        replace_texts(&mut status, &|field, text| match field {
-            "startTime" | "completionTime" | "lastProbeTime" | "lastTransitionTime" => {
-                assert!(is_time(text), "{field} is {text}");
-                "TIME".to_owned()
-            }
-            _ => masked(text, &name),
-        });
-        status
+        let name = job["metadata"]["name"].as_str().expect("a name");
+        plain(job["status"].clone(), name)
     }
 
     /// Standard error of a run of the Job `name`, with random parts of names and durations as `?`.
@@ -214,6 +206,18 @@ impl Ran {
     pub fn count(&self, text: &str) -> usize {
         self.stderr.lines().filter(|line| line.contains(text)).count()
     }
+}
+
+/// A status of the Job `name` or of a pod of it, with times as `TIME` and random parts of names as `?`.
+pub fn plain(mut status: Value, name: &str) -> Value {
+    replace_texts(&mut status, &|field, text| {
+        if field.ends_with("Time") || matches!(field, "startedAt" | "finishedAt") {
+            assert!(is_time(text), "{field} is {text}");
+            return "TIME".to_owned();
+        }
+        masked(text, name)
+    });
+    status
 }
 
 fn replace_texts(value: &mut Value, replace: &impl Fn(&str, &str) -> String) {
