@@ -139,24 +139,3 @@ pub async fn default_tolerations(p: &mut Place) -> Result<()> {
     p.until_disrupted("goes").await?;
     p.note("stays", PODS, "stays").await
 }
-
-/// If all are silent, it may be us who do not hear: nobody has to go.
-pub async fn all_of_them(p: &mut Place) -> Result<()> {
-    p.node("a", json!({})).await?;
-    p.node("b", json!({})).await?;
-    p.running("new", "a", impatient(UNREACHABLE)).await?;
-    p.lose("a");
-    p.lose("b");
-    let is_lost = |node: &Value| {
-        is_ready(node, "Unknown")
-            && has_taint(node, &format!("{UNREACHABLE}:NoSchedule"))
-            && !has_taint(node, &format!("{UNREACHABLE}:NoExecute"))
-    };
-    for name in ["a", "b"] {
-        let node = p.until(NODES, &p.on(name), "to be silent", is_lost).await?;
-        p.write_down(name, node);
-    }
-    let pod = p.until(PODS, "new", "not to be ready", |pod| is_ready(pod, "False")).await?;
-    p.write_down("pod", pod);
-    Ok(())
-}

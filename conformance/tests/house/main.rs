@@ -171,7 +171,7 @@ const TOGETHER: &[Scenario] = scenarios![
 ];
 
 /// Those that change what everybody sees: each has the cluster for itself.
-const ALONE: &[Scenario] = scenarios![pod_gc::too_many_that_have_ended, lost_nodes::all_of_them,];
+const ALONE: &[Scenario] = scenarios![pod_gc::too_many_that_have_ended,];
 
 /// Too few scenarios would prove little.
 const SCENARIOS_MIN: usize = 60;

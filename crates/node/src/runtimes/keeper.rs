@@ -482,9 +482,13 @@ fn kill_everything() {
     }
 }
 
-/// The children of this process, own and adopted.
+/// The children of this process, own and adopted. The kernel's list can miss one while another ends: it is read twice.
 fn children() -> Vec<i32> {
-    listed_children().unwrap_or_else(scanned_children)
+    let Some(mut all) = listed_children() else { return scanned_children() };
+    all.extend(listed_children().into_iter().flatten());
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
 /// From `/proc/self/task/*/children`, which costs one read; `None` where the kernel was built without it.
