@@ -368,6 +368,7 @@ impl Place {
             .into_iter()
             .flatten()
             .filter(|event| text(event, "/involvedObject/name").starts_with(prefix))
+            .filter(|event| !is_chance(event) || wanted.contains(&title(event).as_str()))
             .map(|event| {
                 json!({
                     "about": title(event), "type": event["type"], "message": event["message"],
@@ -422,6 +423,11 @@ impl Place {
         }
         Ok(())
     }
+}
+
+/// A Job that was made for a CronJob is unexpected until the status names it: whether somebody looks in between is chance.
+fn is_chance(event: &Value) -> bool {
+    text(event, "/reason") == "UnexpectedJob"
 }
 
 fn items_by_name(list: &Value) -> Vec<Value> {
