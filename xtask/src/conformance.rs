@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use crate::{reference, root, run};
 
 /// What `cargo xtask conformance <part>` can be asked for.
-const PARTS: [&str; 4] = ["scenarios", "crashes", "random", "gates"];
+const PARTS: [&str; 5] = ["scenarios", "crashes", "random", "gates", "house"];
 
 /// Builds what is compared with and runs every suite, or the one named. `e2e` is asked for by name: it needs a cluster
 /// with nodes.
