@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Container;
@@ -23,6 +24,9 @@ pub enum Layout {
     /// A tree for each controller: `memory`, `cpu`, `pids`.
     V1(BTreeMap<&'static str, PathBuf>),
 }
+
+/// How many groups are above that of a container: its agent's, that of all agents, and the one that was there.
+const ABOVE: usize = 3;
 
 /// The controllers that are used.
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
@@ -67,18 +71,40 @@ impl Layout {
         second.map(|root| Self::V2(root.join(beside)))
     }
 
-    /// Removes the groups that an agent before this one left. Those with processes in them stay.
-    pub(crate) fn sweep(&self) {
-        let trees: Vec<&PathBuf> = match self {
+    /// The part of it that belongs to the agent with this directory. Agents on one machine must not touch each other's
+    /// groups: one that nothing runs in yet looks as if it had been left behind.
+    pub(crate) fn of_agent(self, data_dir: &Path) -> io::Result<Self> {
+        let directory = std::fs::metadata(data_dir)?;
+        let name = format!("{:x}-{:x}", directory.dev(), directory.ino());
+        Ok(match self {
+            Self::V2(tree) => Self::V2(tree.join(name)),
+            Self::V1(trees) => {
+                Self::V1(trees.into_iter().map(|(controller, tree)| (controller, tree.join(&name))).collect())
+            }
+        })
+    }
+
+    fn trees(&self) -> Vec<&PathBuf> {
+        match self {
             Self::V2(tree) => vec![tree],
             Self::V1(trees) => trees.values().collect(),
-        };
-        for entry in
-            trees.into_iter().flat_map(|tree| std::fs::read_dir(tree).into_iter().flatten().flatten())
-        {
+        }
+    }
+
+    /// Removes the groups that an agent before this one left. Those with processes in them stay.
+    pub(crate) fn sweep(&self) {
+        let left = self.trees().into_iter().flat_map(|tree| std::fs::read_dir(tree).into_iter().flatten());
+        for entry in left.flatten() {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 let _ = std::fs::remove_dir(entry.path());
             }
+        }
+    }
+
+    /// Removes itself, if there are no groups in it.
+    pub(crate) fn remove(&self) {
+        for tree in self.trees() {
+            let _ = std::fs::remove_dir(tree);
         }
     }
 
@@ -185,7 +211,7 @@ impl Group {
             let parent = directory.parent().unwrap_or(directory);
             std::fs::create_dir_all(parent)?;
             // Version 2: what children may have has to be said in each group above; version 1 has no such file.
-            for above in [parent.parent(), Some(parent)].into_iter().flatten() {
+            for above in parent.ancestors().take(ABOVE).collect::<Vec<_>>().into_iter().rev() {
                 let control = above.join("cgroup.subtree_control");
                 if control.exists() {
                     for controller in CONTROLLERS {
@@ -342,5 +368,25 @@ mod tests {
         ] {
             assert_eq!(oom_kills(text), want);
         }
+    }
+
+    #[test]
+    fn an_agent_removes_what_it_left_and_nothing_of_other_agents() {
+        let (root, ours, theirs) = (tempfile::tempdir(), tempfile::tempdir(), tempfile::tempdir());
+        let [root, ours, theirs] = [root, ours, theirs].map(|made| made.expect("a directory"));
+        let all =
+            Layout::V1(BTreeMap::from([("memory", root.path().join("m")), ("pids", root.path().join("p"))]));
+        let [ours, theirs] = [ours, theirs].map(|agent| all.clone().of_agent(agent.path()).expect("read"));
+        let groups = [&ours, &theirs].map(|layout| {
+            let directories: Vec<PathBuf> = layout.trees().iter().map(|tree| tree.join("x")).collect();
+            directories.iter().for_each(|one| std::fs::create_dir_all(one).expect("made"));
+            directories
+        });
+        ours.sweep();
+        ours.remove();
+        theirs.remove();
+        let is_there = groups.map(|group| group.iter().map(|one| one.exists()).collect::<Vec<_>>());
+        assert_eq!(is_there, [[false, false], [true, true]]);
+        assert_eq!(ours.trees().iter().filter(|tree| tree.exists()).count(), 0);
     }
 }

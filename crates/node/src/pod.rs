@@ -47,7 +47,7 @@ pub(crate) struct Context {
 impl Context {
     pub(crate) fn new(config: Config, host: Host, logs: PathBuf) -> Self {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let cgroups = cgroup::Layout::of_this_process();
+        let cgroups = cgroup::Layout::of_this_process().and_then(|all| all.of_agent(&config.data_dir).ok());
         cgroups.iter().for_each(cgroup::Layout::sweep);
         Self {
             config,
@@ -97,6 +97,12 @@ impl Context {
         if let Some(publish) = &self.config.events {
             publish(report);
         }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        self.cgroups.iter().for_each(cgroup::Layout::remove);
     }
 }
 

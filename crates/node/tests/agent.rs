@@ -93,6 +93,9 @@ async fn grace_is_kept_then_the_pod_is_killed() {
     spec["terminationGracePeriodSeconds"] = json!(1);
     fixture.create("p", spec).await;
     let pod = fixture.running("p").await;
+    // Its log goes with it.
+    let hold = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/hold"]}}));
+    fixture.pods.patch("p", &PatchParams::default(), &hold).await.expect("patched");
     wait_for_text(&fixture.log(&pod, "c", 0), "ready").await;
     let start = std::time::Instant::now();
     let (_, last) = fixture.watch("p", true, |pod| pod.is_none_or(|pod| phase(pod) == "Failed")).await;
