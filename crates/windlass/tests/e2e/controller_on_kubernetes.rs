@@ -48,12 +48,14 @@ fn start(kubeconfig: &Path) -> Running {
     Running::spawn(&mut windlass(&args))
 }
 
-/// The writes in the order in which they came: who, to what.
+/// The writes in the order in which they came: who, to what. A request whose body never came, because its sender was
+/// stopped in the middle of it, is in the log as well, with an error: it wrote nothing.
 fn writes(log: &Path) -> Vec<(String, String)> {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     lines
         .filter(|entry| entry["stage"] == "ResponseComplete")
+        .filter(|entry| entry["responseStatus"]["code"].as_i64().is_some_and(|code| code < 300))
         .filter(|entry| ["create", "update", "patch", "delete"].iter().any(|verb| entry["verb"] == *verb))
         .map(|entry| {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
