@@ -23,6 +23,9 @@ pub struct Marks {
     /// Its deletion carries the reason, as the first draft of the failure policy asks. Gate
     /// `RetriableAndNonRetriableFailures`.
     pub gives_reasons: bool,
+    /// One that was lost is written down as failed before it is deleted. Gates `PodDisruptionConditions` and
+    /// `JobPodReplacementPolicy`: either is enough.
+    pub fails_lost_pods: bool,
 }
 
 impl Marks {
@@ -31,6 +34,7 @@ impl Marks {
         Self {
             adds_conditions: gates.pod_disruption_conditions,
             gives_reasons: gates.retriable_and_non_retriable_failures,
+            fails_lost_pods: gates.pod_disruption_conditions || gates.job_pod_replacement_policy,
         }
     }
 }

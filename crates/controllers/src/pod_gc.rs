@@ -104,10 +104,10 @@ impl Collector {
         }
     }
 
-    /// Marks the pod as failed, unless it has ended, and deletes it at once.
+    /// Marks the pod as failed, unless it has ended or nobody wants to know, and deletes it at once.
     async fn collect(&self, reason: Reason, pod: &PodFact) -> kube::Result<()> {
         let Config { marks, .. } = self.config;
-        if !pod.is_terminal {
+        if !pod.is_terminal && marks.fails_lost_pods {
             let adds_condition = reason.is_disruption() && marks.adds_conditions;
             let status = failed(pod, adds_condition.then(|| Time((self.clock)())));
             ending::patch_status(&self.cluster.client, &pod.key, &pod.uid, status).await?;

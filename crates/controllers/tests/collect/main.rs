@@ -219,17 +219,25 @@ async fn an_orphaned_pod_that_was_marked_before_keeps_the_time_of_that() {
 }
 
 #[tokio::test]
-async fn an_orphaned_pod_gets_no_condition_when_the_gate_is_off() {
-    let world = World::with(Gates { pod_disruption_conditions: false, ..Gates::default() });
-    world.create_pod("orphan", json!({"finalizers": ["example.com/held"]})).await;
-    world.bind_pod("orphan", "nowhere").await;
-    let clock = world.collect_pods();
-    world.until_pods_were_collected_from(2).await;
-    clock.advance(40);
-    world.until_pod_is_deleting("orphan").await;
-    let status = world.pod("orphan").await.status.expect("a status");
-    assert_eq!(status.phase.as_deref(), Some("Failed"));
-    assert!(!status.conditions.iter().flatten().any(|one| one.type_ == "DisruptionTarget"));
+async fn an_orphaned_pod_is_marked_as_the_gates_of_conditions_and_of_replacement_say() {
+    for (pod_disruption_conditions, job_pod_replacement_policy, phase, has_condition) in [
+        (true, true, "Failed", true),
+        (true, false, "Failed", true),
+        (false, true, "Failed", false),
+        (false, false, "Pending", false),
+    ] {
+        let gates = Gates { pod_disruption_conditions, job_pod_replacement_policy, ..Gates::default() };
+        let world = World::with(gates);
+        world.create_pod("orphan", json!({"finalizers": ["example.com/held"]})).await;
+        world.bind_pod("orphan", "nowhere").await;
+        let clock = world.collect_pods();
+        world.until_pods_were_collected_from(2).await;
+        clock.advance(40);
+        world.until_pod_is_deleting("orphan").await;
+        let status = world.pod("orphan").await.status.expect("a status");
+        let marked = status.conditions.iter().flatten().any(|one| one.type_ == "DisruptionTarget");
+        assert_eq!((status.phase.as_deref(), marked), (Some(phase), has_condition), "{gates:?}");
+    }
 }
 
 #[tokio::test]
