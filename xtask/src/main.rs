@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         "bench-server" => bench_server(),
         "kill-loop" => kill_loop(std::env::args().nth(2).as_deref().unwrap_or("10000")),
         "fuzz" => fuzz::run_all(std::env::args().nth(2)),
-        "bench-scheduler" => run("cargo", &["run", "--release", "--package", "windlass-bench-scheduler"]),
+        "bench-scheduler" => bench("windlass-bench-scheduler", &[]),
         "bench-controller" => bench_controller(),
         "bench" => run(
             "cargo",
@@ -76,27 +76,32 @@ fn test() -> Result<()> {
     coverage::measure()
 }
 
-/// Measures what users run: the release build.
+/// Measures what users run: the release build. All of it is built, so that every measurement shares one build.
+fn bench(program: &str, args: &[&str]) -> Result<()> {
+    run("cargo", &["build", "--release", "--workspace", "--bins"])?;
+    run(&built(program), args)
+}
+
 fn bench_controller() -> Result<()> {
     reference::install()?;
-    run("cargo", &["build", "--release", "--package", "windlass"])?;
     let args: Vec<String> = std::env::args().skip(2).collect();
-    let base = ["run", "--release", "--package", "windlass-bench", "--bin", "controller", "--"];
-    let args: Vec<&str> = base.into_iter().chain(args.iter().map(String::as_str)).collect();
-    run("cargo", &args)
+    bench("controller", &args.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// Measures our server and the real one, one after the other.
+fn bench_server() -> Result<()> {
+    reference::install()?;
+    bench("windlass-bench-server", &[&built("windlass")])
+}
+
+/// Where the release build puts a program.
+fn built(program: &str) -> String {
+    root().join("target/release").join(program).display().to_string()
 }
 
 /// The checkout that this program was built from.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// Builds both, and measures them one after the other.
-fn bench_server() -> Result<()> {
-    reference::install()?;
-    run("cargo", &["build", "--release", "--package", "windlass", "--package", "windlass-bench-server"])?;
-    let built = |name: &str| root().join("target/release").join(name).display().to_string();
-    run(&built("windlass-bench-server"), &[&built("windlass")])
 }
 
 /// The test of the same name, with more rounds than the test run has time for.

@@ -18,6 +18,14 @@ pub const INDEX_IGNORED_FAILURE_COUNT: &str = "batch.kubernetes.io/job-index-ign
 pub const JOB_NAME_LABEL: &str = "batch.kubernetes.io/job-name";
 /// Unprefixed label with the Job's name.
 pub const LEGACY_JOB_NAME_LABEL: &str = "job-name";
+/// The ConfigMap in which pods find the certificate of the API server.
+pub const ROOT_CA: &str = "kube-root-ca.crt";
+/// The annotation by which it says what it is for, and upstream's text.
+pub const ROOT_CA_DESCRIPTION: (&str, &str) = (
+    "kubernetes.io/description",
+    "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal \
+     service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.",
+);
 /// Label with the Job's UID.
 pub const CONTROLLER_UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
 /// Unprefixed label with the Job's UID.

@@ -2,6 +2,7 @@
 //! an account and the certificate to trust.
 
 use serde_json::{Value, json};
+use windlass_api::names::{ROOT_CA, ROOT_CA_DESCRIPTION};
 use windlass_store::{Key, Prefix};
 
 use crate::admission::SYSTEM_CLASSES;
@@ -14,8 +15,6 @@ use crate::{Accounts, Shared, create};
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 /// The account of pods that name none.
 const ACCOUNT: &str = "default";
-/// Where pods find the certificate of the server.
-const ROOT_CA: &str = "kube-root-ca.crt";
 
 /// A collection, and the object that is to be in it.
 pub(crate) type Wanted = (String, Value);
@@ -55,17 +54,11 @@ fn missing(shared: &Shared) -> Vec<Wanted> {
     namespaces.iter().flat_map(|record| missing_in(shared, record.key.name())).collect()
 }
 
-/// Gives a new namespace what every namespace has. What fails is tried again when the server starts.
+/// Gives a new namespace what every namespace has, so that pods can be made in it at once. That it comes back when
+/// somebody deletes it is the work of a controller. What fails is tried again when the server starts.
 pub(crate) fn fill(shared: &Shared, namespace: &str) {
     if let Err(status) = create_all(shared, missing_in(shared, namespace)) {
         tracing::warn!("fill namespace {namespace}: {}", status.to_json()["message"]);
-    }
-}
-
-/// After an object is gone: what a namespace must have comes back, as upstream's controllers bring it.
-pub(crate) fn refill(shared: &Shared, key: &Key) {
-    if matches!((key.resource(), key.name()), ("serviceaccounts", ACCOUNT) | ("configmaps", ROOT_CA)) {
-        fill(shared, key.namespace());
     }
 }
 
@@ -86,10 +79,7 @@ fn missing_in(shared: &Shared, namespace: &str) -> Vec<Wanted> {
     if let Some(ca) = shared.root_ca.get()
         && shared.store.get(&Key::new("configmaps", namespace, ROOT_CA)).is_none()
     {
-        let why = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints \
-                   such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across \
-                   distributions of Kubernetes clusters.";
-        let meta = json!({"name": ROOT_CA, "annotations": {"kubernetes.io/description": why}});
+        let meta = json!({"name": ROOT_CA, "annotations": {ROOT_CA_DESCRIPTION.0: ROOT_CA_DESCRIPTION.1}});
         wanted.push((place("configmaps"), json!({"metadata": meta, "data": {"ca.crt": ca}})));
     }
     wanted

@@ -24,7 +24,7 @@ use crate::request::{Query, Target, bad_dry_run};
 use crate::resources::Resource;
 use crate::status::{self, Result, Status};
 use crate::write::namespace_finalizers;
-use crate::{Shared, admission, answer, bootstrap, environment};
+use crate::{Shared, admission, answer, environment};
 
 /// upstream: the namespaces that may not be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-public", "kube-system"];
@@ -259,11 +259,7 @@ pub(crate) fn object_at(
         };
         match stored {
             Ok(record) => {
-                let is_gone = step == Step::Remove;
-                if is_gone {
-                    bootstrap::refill(shared, key);
-                }
-                return Ok(Deleted { bytes: record.bytes.clone(), uid, is_gone });
+                return Ok(Deleted { bytes: record.bytes.clone(), uid, is_gone: step == Step::Remove });
             }
             Err(Error::Conflict(_)) => {}
             Err(Error::NotFound(_)) => return Err(Status::not_found(resource, key.name())),

@@ -263,7 +263,10 @@ impl Object {
     }
 
     /// Adds to `metadata.labels`, over what is there.
-    pub(crate) fn add_labels(&mut self, labels: impl IntoIterator<Item = (&'static str, String)>) {
+    pub(crate) fn add_labels(&mut self, labels: Vec<(&'static str, String)>) {
+        if labels.is_empty() {
+            return;
+        }
         let map = self.meta_mut().entry("labels").or_insert_with(|| Value::Object(Map::new()));
         let Some(map) = map.as_object_mut() else { return };
         map.extend(labels.into_iter().map(|(name, value)| (name.to_owned(), Value::from(value))));

@@ -59,10 +59,7 @@ pub(crate) fn bind(shared: &Shared, target: &Target, query: &Query, body: &[u8])
         }
         let mut pod = bound(old, &binding, &now)?;
         if binding.target.kind == "Node" {
-            let labels = topology::of_node(shared, &binding.target.name);
-            if !labels.is_empty() {
-                pod.add_labels(labels);
-            }
+            pod.add_labels(topology::of_node(shared, &binding.target.name));
         }
         Ok(pod)
     })?;

@@ -21,7 +21,7 @@ use crate::patch::Patch;
 use crate::request::{Query, Target, media_type};
 use crate::resources::Resource;
 use crate::status::{Result, Status};
-use crate::{Shared, admission, answer, apply, bootstrap};
+use crate::{Shared, admission, answer, apply};
 
 /// How often a write that names no version starts over because another one came first. Each time somebody made
 /// progress; the bound only keeps a request from going on for ever.
@@ -205,8 +205,7 @@ fn try_update(
         shared.store.update(&record.key, record.revision, attributes, stamp)
     };
     match stored {
-        Ok(gone) if is_gone => {
-            bootstrap::refill(shared, &gone.key);
+        Ok(_) if is_gone => {
             // upstream: an object that a write releases is shown at the revision it had
             let revision = record.revision;
             Ok(Some(Written { bytes: draft.stamp(revision), revision, warnings }))

@@ -219,6 +219,7 @@ async fn a_token_ends_with_its_time_its_account_and_its_audience() {
     w.cluster.advance(61);
     let old = w.uid(&format!("{CORE}/serviceaccounts/default")).await;
     w.cluster.delete(&format!("{CORE}/serviceaccounts/default"), Value::Null).await;
+    w.cluster.post(&format!("{CORE}/serviceaccounts"), json!({"metadata": {"name": "default"}})).await;
     let new = w.uid(&format!("{CORE}/serviceaccounts/default")).await;
     let why = format!("[invalid bearer token, service account UID ({new}) does not match claim ({old})]");
     assert_eq!(w.review(&token, json!([])).await, json!({"user": {}, "error": why}));

@@ -235,7 +235,7 @@ impl Controller {
             let namespace = &pod.key.namespace;
             let message =
                 format!("Pod was expected by PDB {namespace}/{namespace} to be deleted but it wasn't");
-            self.recorder.publish(report(about(pod), true, "NotDeleted", message));
+            self.recorder.publish(report(pod.reference(), true, "NotDeleted", message));
         }
         if let Some(status) = &judged.status {
             self.write(object, status).await?;
@@ -320,21 +320,10 @@ fn say_if_several(recorder: &Recorder, pod: &PodFact, near: &[Arc<Budget>]) {
             "Pod {namespace:?}/{name:?} matches multiple PodDisruptionBudgets.  Chose {:?} arbitrarily.",
             first.object.name_any()
         );
-        recorder.publish(report(about(pod), true, "MultiplePodDisruptionBudgets", message));
+        recorder.publish(report(pod.reference(), true, "MultiplePodDisruptionBudgets", message));
     }
 }
 
 fn report(about: ObjectReference, is_warning: bool, reason: &str, message: String) -> Report {
     Report { about, is_warning, reason: reason.to_owned(), message }
-}
-
-fn about(pod: &PodFact) -> ObjectReference {
-    ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Pod".to_owned()),
-        namespace: Some(pod.key.namespace.to_string()),
-        name: Some(pod.key.name.to_string()),
-        uid: Some(pod.uid.clone()),
-        ..ObjectReference::default()
-    }
 }

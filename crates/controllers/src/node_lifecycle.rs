@@ -540,16 +540,8 @@ impl Controller {
                 }
                 Ok(()) => {}
             }
-            let about = ObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("Pod".to_owned()),
-                namespace: Some(pod.key.namespace.to_string()),
-                name: Some(pod.key.name.to_string()),
-                uid: Some(pod.uid.clone()),
-                ..ObjectReference::default()
-            };
             let (reason, message) = ("NodeNotReady".to_owned(), "Node is not ready".to_owned());
-            self.recorder.publish(Report { about, is_warning: true, reason, message });
+            self.recorder.publish(Report { about: pod.reference(), is_warning: true, reason, message });
         }
         are_all_told
     }

@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use windlass_api::names::{ROOT_CA, ROOT_CA_DESCRIPTION};
 
 use crate::calls::is_namespace_ending;
 use crate::metrics::Metrics;
@@ -21,11 +22,6 @@ use crate::watch;
 
 const WORKERS: usize = 5;
 const ACCOUNT: &str = "default";
-const ROOT_CA: &str = "kube-root-ca.crt";
-const DESCRIPTION: &str = "kubernetes.io/description";
-const TEXT: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such \
-                    as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across \
-                    distributions of Kubernetes clusters.";
 
 /// Gives namespaces what they lack, until cancelled. Without a certificate, only accounts.
 pub async fn run(client: Client, root_ca: Option<String>, metrics: Metrics, cancel: CancellationToken) {
@@ -131,7 +127,8 @@ impl Controller {
     async fn give_certificate(&self, namespace: &str, root_ca: &str) -> kube::Result<()> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
         let Some(map) = maps.get_opt(ROOT_CA).await? else {
-            let meta = json!({"name": ROOT_CA, "annotations": {DESCRIPTION: TEXT}});
+            let meta =
+                json!({"name": ROOT_CA, "annotations": {ROOT_CA_DESCRIPTION.0: ROOT_CA_DESCRIPTION.1}});
             let map = json!({"metadata": meta, "data": {"ca.crt": root_ca}});
             let map = serde_json::from_value(map).map_err(kube::Error::SerdeError)?;
             return or_in_vain(maps.create(&PostParams::default(), &map).await);
@@ -159,13 +156,13 @@ fn or_in_vain<K>(made: kube::Result<K>) -> kube::Result<()> {
 fn repair(map: &ConfigMap, root_ca: &str) -> Option<Value> {
     let data = map.data.iter().flatten();
     let is_right = data.clone().map(|(name, text)| (&**name, &**text)).eq([("ca.crt", root_ca)]);
-    let is_described = map.annotations().get(DESCRIPTION).is_some_and(|text| !text.is_empty());
+    let is_described = map.annotations().get(ROOT_CA_DESCRIPTION.0).is_some_and(|text| !text.is_empty());
     if is_right && is_described {
         return None;
     }
     let mut fresh: Map<String, Value> = data.map(|(name, _)| (name.clone(), Value::Null)).collect();
     fresh.insert("ca.crt".to_owned(), json!(root_ca));
-    Some(json!({"metadata": {"annotations": {DESCRIPTION: TEXT}}, "data": fresh}))
+    Some(json!({"metadata": {"annotations": {ROOT_CA_DESCRIPTION.0: ROOT_CA_DESCRIPTION.1}}, "data": fresh}))
 }
 
 #[cfg(test)]
@@ -175,11 +172,14 @@ mod tests {
     #[test]
     fn the_certificate_is_repaired_when_it_or_its_description_is_not_what_it_should_be() {
         let map = |data: Value, text: &str| -> ConfigMap {
-            let map = json!({"metadata": {"annotations": {DESCRIPTION: text}}, "data": data});
+            let map = json!({"metadata": {"annotations": {ROOT_CA_DESCRIPTION.0: text}}, "data": data});
             serde_json::from_value(map).expect("a map")
         };
-        let patch =
-            |data: Value| Some(json!({"metadata": {"annotations": {DESCRIPTION: TEXT}}, "data": data}));
+        let patch = |data: Value| {
+            Some(
+                json!({"metadata": {"annotations": {ROOT_CA_DESCRIPTION.0: ROOT_CA_DESCRIPTION.1}}, "data": data}),
+            )
+        };
         let cases = [
             (map(json!({"ca.crt": "x"}), "anything"), None),
             (map(json!({"ca.crt": "x"}), ""), patch(json!({"ca.crt": "x"}))),

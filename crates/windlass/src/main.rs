@@ -41,6 +41,17 @@ fn log_to_stderr(default: &str) {
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(std::io::stderr).init();
 }
 
+/// How a command ends: with what went wrong on standard error, and the code that stands for it.
+fn report<E: std::fmt::Display>(ended: Result<(), E>, code: impl Fn(&E) -> u8) -> ExitCode {
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(code(&error))
+        }
+    }
+}
+
 /// Runs `work` on as many threads as the machine has cores, and leaves without waiting for what it left behind.
 fn with_threads(work: impl Future<Output = ExitCode>) -> ExitCode {
     match tokio::runtime::Builder::new_multi_thread().enable_all().build() {

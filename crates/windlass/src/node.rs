@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use tokio::signal::unix::{SignalKind, signal};
 use windlass_controllers::connect;
 use windlass_controllers::events::{self, Recorder};
@@ -14,7 +16,7 @@ use windlass_node::events::Report;
 use windlass_node::machine::Machine;
 use windlass_node::{Agent, Eviction, pressure, shutdown};
 
-use crate::{EXIT_BAD_INPUT, EXIT_FAILED, with_threads};
+use crate::{EXIT_BAD_INPUT, EXIT_FAILED, report, with_threads};
 
 /// What the command line asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,15 +85,7 @@ impl Error {
 /// Runs a node until it is told to stop.
 pub fn main(options: &Options) -> ExitCode {
     crate::log_to_stderr("warn");
-    with_threads(async {
-        match run(options).await {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("error: {error}");
-                ExitCode::from(error.code())
-            }
-        }
-    })
+    with_threads(async { report(run(options).await, Error::code) })
 }
 
 async fn run(options: &Options) -> Result<(), Error> {
@@ -153,7 +147,7 @@ async fn access(access: &Access) -> Result<kube::Config, Error> {
         }
         Access::Token { server, token, ca } => {
             let url = server.parse().map_err(|_| Error::Server(server.clone()))?;
-            let pem = std::fs::read_to_string(ca);
+            let pem = std::fs::read(ca);
             let pem = pem.map_err(|source| Error::Certificate { path: ca.clone(), source })?;
             let mut config = kube::Config::new(url);
             let bad = |error: std::io::Error| Error::Certificate { path: ca.clone(), source: error };
@@ -165,17 +159,10 @@ async fn access(access: &Access) -> Result<kube::Config, Error> {
 }
 
 /// The certificates of a PEM file, as bytes.
-fn certificates(pem: &str) -> std::io::Result<Vec<Vec<u8>>> {
+fn certificates(pem: &[u8]) -> std::io::Result<Vec<Vec<u8>>> {
     let broken = || std::io::Error::new(std::io::ErrorKind::InvalidData, "not a PEM certificate");
-    let mut found = Vec::new();
-    let mut rest = pem;
-    while let Some((_, after)) = rest.split_once("-----BEGIN CERTIFICATE-----") {
-        let (body, left) = after.split_once("-----END CERTIFICATE-----").ok_or_else(broken)?;
-        let body: String = body.split_ascii_whitespace().collect();
-        let bytes = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, body);
-        found.push(bytes.map_err(|_| broken())?);
-        rest = left;
-    }
+    let found = CertificateDer::pem_slice_iter(pem).map(|one| Ok(one.map_err(|_| broken())?.to_vec()));
+    let found: Vec<_> = found.collect::<std::io::Result<_>>()?;
     if found.is_empty() { Err(broken()) } else { Ok(found) }
 }
 
@@ -187,13 +174,13 @@ mod tests {
     fn certificates_are_read_from_pem() {
         let pem = "x\n-----BEGIN CERTIFICATE-----\nAQ\nID\n-----END CERTIFICATE-----\n\
                    -----BEGIN CERTIFICATE-----\nBA==\n-----END CERTIFICATE-----\n";
-        assert_eq!(certificates(pem).expect("well formed"), [vec![1, 2, 3], vec![4]]);
+        assert_eq!(certificates(pem.as_bytes()).expect("well formed"), [vec![1, 2, 3], vec![4]]);
         for bad in [
             "",
-            "-----BEGIN CERTIFICATE-----\nAQID",
+            "-----BEGIN CERTIFICATE-----\nAQID\n",
             "-----BEGIN CERTIFICATE-----\n?\n-----END CERTIFICATE-----",
         ] {
-            assert!(certificates(bad).is_err(), "{bad}");
+            assert!(certificates(bad.as_bytes()).is_err(), "{bad}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! upstream: admission plugin ServiceAccount. Every pod runs as somebody, and may be given a token of theirs.
 
 use serde_json::{Map, Value, json};
+use windlass_api::names::ROOT_CA;
 use windlass_store::Key;
 
 use super::refused;
@@ -96,7 +97,7 @@ fn mount_in(container: &mut Value, volume: &str) -> bool {
 fn volume(name: &str) -> Value {
     json!({"name": name, "projected": {"defaultMode": 0o644, "sources": [
         {"serviceAccountToken": {"expirationSeconds": TOKEN_SECONDS, "path": "token"}},
-        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"configMap": {"name": ROOT_CA, "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
         {"downwardAPI": {"items": [
             {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}},
         ]}},

@@ -20,7 +20,5 @@ pub(super) fn admit(shared: &Shared, object: &mut Object) {
         "" => return,
         node => of_node(shared, node),
     };
-    if !labels.is_empty() {
-        object.add_labels(labels);
-    }
+    object.add_labels(labels);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus, Toleration};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod, PodCondition, PodStatus, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use windlass_api::names;
 
@@ -33,6 +33,20 @@ pub(crate) struct PodFact {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) controller: Option<Arc<OwnerReference>>,
     pub(crate) tolerations: Arc<[Toleration]>,
+}
+
+impl PodFact {
+    /// The pod as events name it.
+    pub(crate) fn reference(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: Some(self.key.namespace.to_string()),
+            name: Some(self.key.name.to_string()),
+            uid: Some(self.uid.clone()),
+            ..ObjectReference::default()
+        }
+    }
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ use windlass_job::backoff::Backoff;
 use windlass_node::Capacity;
 
 use crate::parts::{Node, Parts, Setup};
-use crate::{EXIT_BAD_INPUT, EXIT_FAILED, with_sources, with_threads};
+use crate::{EXIT_BAD_INPUT, EXIT_FAILED, report, with_sources, with_threads};
 
 /// Kubernetes' own grace period of a pod that names none; a server that stops waits no longer for any.
 const GRACE_MAX: Duration = Duration::from_secs(30);
@@ -123,7 +123,7 @@ impl Error {
 /// Runs a server until it is told to stop.
 pub fn main(options: Options) -> ExitCode {
     crate::log_to_stderr("warn");
-    with_threads(async { report(run(&options).await) })
+    with_threads(async { report(run(&options).await, Error::code) })
 }
 
 fn node(number: u32, count: u32, data_dir: &Path) -> Node {
@@ -134,17 +134,7 @@ fn node(number: u32, count: u32, data_dir: &Path) -> Node {
 
 /// Makes a token and prints it.
 pub fn token(options: &TokenOptions) -> ExitCode {
-    report(issue(options).map(|token| println!("{token}")))
-}
-
-fn report(ended: Result<(), Error>) -> ExitCode {
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(error.code())
-        }
-    }
+    report(issue(options).map(|token| println!("{token}")), Error::code)
 }
 
 fn issue(options: &TokenOptions) -> Result<String, Error> {
