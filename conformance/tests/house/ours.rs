@@ -85,14 +85,23 @@ fn control(tasks: &mut JoinSet<()>, client: &Client, kept: Option<usize>, cancel
     tasks.spawn(Arc::clone(&cluster).follow(stop()));
     tasks.spawn(pod_gc::run(Arc::clone(&cluster), time(), config, figures(), stop()));
     tasks.spawn(taint_eviction::run(Arc::clone(&cluster), time(), Marks::default(), figures(), stop()));
-    tasks.spawn(disruption::run(Arc::clone(&cluster), time(), disruption::Config::default(), stop()));
+    tasks.spawn(disruption::run(
+        Arc::clone(&cluster),
+        time(),
+        disruption::Config::default(),
+        figures(),
+        stop(),
+    ));
     tasks.spawn(node_lifecycle::run(cluster, time(), quick(), figures(), stop()));
-    let (client, clock, cancel) = (client.clone(), time(), stop());
+    let (client, clock, metrics, cancel) = (client.clone(), time(), figures(), stop());
     tasks.spawn(async move {
         let discovery = Arc::new(Discovery::new(client.clone()).run().await.expect("our own server answers"));
-        let collecting =
-            OwnerCollector::run(client.clone(), Arc::clone(&discovery), Arc::clone(&clock), cancel.clone());
-        futures::future::join(collecting, namespace::run(client, discovery, clock, cancel)).await;
+        let (time, figures, stop) = (|| Arc::clone(&clock), || metrics.clone(), || cancel.clone());
+        futures::future::join(
+            OwnerCollector::run(client.clone(), Arc::clone(&discovery), time(), figures(), stop()),
+            namespace::run(client, discovery, time(), figures(), stop()),
+        )
+        .await;
     });
 }
 

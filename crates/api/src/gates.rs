@@ -40,6 +40,11 @@ impl Gates {
         "RetriableAndNonRetriableFailures",
     ];
 
+    /// Whether a pod that is deleted reaches a terminal phase before it is gone, whoever sees to its end (KEP-3939).
+    pub fn deleted_pods_end(&self) -> bool {
+        self.pod_disruption_conditions || self.job_pod_replacement_policy
+    }
+
     fn gate(&mut self, name: &str) -> Option<&mut bool> {
         match name {
             "PodDisruptionConditions" => Some(&mut self.pod_disruption_conditions),
@@ -115,6 +120,20 @@ mod tests {
             let read: Gates = format!("{name}={on}").parse().expect("a listed gate parses");
             assert_eq!(read, want, "{name}");
             assert_eq!(read.to_string().parse::<Gates>(), Ok(read), "{name}");
+        }
+    }
+
+    #[test]
+    fn deleted_pods_reach_a_terminal_phase_unless_both_features_that_need_it_are_off() {
+        for (conditions, replacement, want) in
+            [(true, true, true), (true, false, true), (false, true, true), (false, false, false)]
+        {
+            let gates = Gates {
+                pod_disruption_conditions: conditions,
+                job_pod_replacement_policy: replacement,
+                ..Gates::default()
+            };
+            assert_eq!(gates.deleted_pods_end(), want, "{gates}");
         }
     }
 

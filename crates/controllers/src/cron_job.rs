@@ -38,7 +38,7 @@ type Key = (String, String);
 /// Makes Jobs on schedule, until cancelled.
 pub async fn run(client: Client, clock: Clock, metrics: Metrics, cancel: CancellationToken) {
     let (recorder, publishing) = Recorder::new(client.clone(), COMPONENT, Arc::clone(&clock));
-    let (children, queue) = (Mutex::default(), Queue::default());
+    let (children, queue) = (Mutex::default(), Queue::new("cronjob", &metrics));
     let this = Arc::new(Controller { client, clock, metrics, recorder, children, queue });
     let mut tasks = JoinSet::new();
     tasks.spawn({

@@ -24,6 +24,7 @@ use crate::calls::words;
 use crate::cluster::{Change, Cluster, Key, PodFact, Reader, Row, Table, take};
 use crate::ending::Marks;
 use crate::events::{Recorder, Report};
+use crate::metrics::Metrics;
 use crate::queue::Queue;
 use crate::wire::SlimPod;
 use crate::{Clock, watch};
@@ -93,11 +94,18 @@ enum Failure {
 }
 
 /// Keeps budgets up to date, and takes marks back, until cancelled.
-pub async fn run(cluster: Arc<Cluster>, clock: Clock, config: Config, cancel: CancellationToken) {
+pub async fn run(
+    cluster: Arc<Cluster>,
+    clock: Clock,
+    config: Config,
+    metrics: Metrics,
+    cancel: CancellationToken,
+) {
     let (recorder, publishing) = Recorder::new(cluster.client.clone(), COMPONENT, Arc::clone(&clock));
     let budgets = Arc::new(Table::default());
-    let this =
-        Controller { due: Arc::default(), stale: Arc::default(), budgets, cluster, clock, config, recorder };
+    let due = Arc::new(Queue::new("disruption", &metrics));
+    let stale = Arc::new(Queue::new("stale_pod_disruption", &metrics));
+    let this = Controller { due, stale, budgets, cluster, clock, config, recorder };
     let following = watch::follow(
         Api::<PodDisruptionBudget>::all(this.cluster.client.clone()),
         cancel.clone(),

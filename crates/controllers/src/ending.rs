@@ -34,7 +34,7 @@ impl Marks {
         Self {
             adds_conditions: gates.pod_disruption_conditions,
             gives_reasons: gates.retriable_and_non_retriable_failures,
-            fails_lost_pods: gates.pod_disruption_conditions || gates.job_pod_replacement_policy,
+            fails_lost_pods: gates.deleted_pods_end(),
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod house;
 mod job;
+mod queues;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +16,11 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use tokio::time::Instant;
 
 use crate::calls::Call;
 pub(crate) use job::{Ledger, SyncAction, SyncLabels};
+pub(crate) use queues::{Busy, QueueFigures};
 
 /// Names and values of labels.
 type Labels<const N: usize> = [(&'static str, &'static str); N];
@@ -33,6 +36,7 @@ struct Inner {
     registry: Mutex<Registry>,
     job: job::Figures,
     house: house::Figures,
+    queues: queues::Figures,
     requests: Counters<3>,
     request_duration: Histograms<2>,
     write_slots: Gauge,
@@ -44,9 +48,11 @@ impl Default for Metrics {
         let mut registry = Registry::default();
         let job = job::Figures::registered(&mut registry);
         let house = house::Figures::registered(&mut registry);
+        let queues = queues::Figures::registered(&mut registry);
         let inner = Inner {
             job,
             house,
+            queues,
             requests: Counters::default(),
             request_duration: Histograms::new_with_constructor(|| {
                 Histogram::new(exponential_buckets(0.001, 2.0, 16))
@@ -82,6 +88,7 @@ impl Metrics {
 
     /// All figures as Prometheus reads them.
     pub fn text(&self) -> String {
+        self.0.queues.update(Instant::now());
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.0.registry.lock())
             .expect("a String takes everything");

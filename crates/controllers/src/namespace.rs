@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::metrics::Metrics;
 use crate::queue::Queue;
 use crate::{Clock, watch};
 use conditions::{Findings, conditions};
@@ -30,8 +31,15 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 type Meta = PartialObjectMeta<DynamicObject>;
 
 /// Empties and ends namespaces that are deleted, until cancelled.
-pub async fn run(client: Client, discovery: Arc<Discovery>, clock: Clock, cancel: CancellationToken) {
-    let this = Arc::new(Controller { kinds: deletable(&discovery), client, clock, queue: Queue::default() });
+pub async fn run(
+    client: Client,
+    discovery: Arc<Discovery>,
+    clock: Clock,
+    metrics: Metrics,
+    cancel: CancellationToken,
+) {
+    let queue = Queue::new("namespace", &metrics);
+    let this = Arc::new(Controller { kinds: deletable(&discovery), client, clock, queue });
     let mut tasks = JoinSet::new();
     for _ in 0..WORKERS {
         tasks.spawn(Arc::clone(&this).work(cancel.clone()));

@@ -123,8 +123,8 @@ pub async fn run(
             take(&leases, &event, Renewal::of)
         });
     let this = Controller {
-        nodes_due: Arc::default(),
-        pods_due: Arc::default(),
+        nodes_due: Arc::new(Queue::new("node_lifecycle_controller", &metrics)),
+        pods_due: Arc::new(Queue::new("node_lifecycle_controller_pods", &metrics)),
         state: Mutex::default(),
         giving_up: tokio::sync::Mutex::default(),
         leases: Arc::clone(&leases),

@@ -27,6 +27,7 @@ use windlass_job::Uid;
 
 use crate::Clock;
 use crate::events::{Recorder, Report};
+use crate::metrics::Metrics;
 use crate::queue::Queue;
 use decide::{Action, OwnerState, decide};
 use graph::{Fate, Graph, Node, Owner, Place, Task};
@@ -43,7 +44,9 @@ pub struct OwnerCollector {
     client: Client,
     kinds: BTreeMap<(String, String), Kind>,
     graph: Mutex<Graph>,
-    queue: Queue<Task>,
+    /// Those who wait for their dependents to be released must not wait for anything else.
+    attempts: Queue<Task>,
+    orphans: Queue<Task>,
     recorder: Recorder,
 }
 
@@ -57,11 +60,19 @@ struct Kind {
 
 impl OwnerCollector {
     /// Follows everything the server has by its discovery, until cancelled.
-    pub async fn run(client: Client, discovery: Arc<Discovery>, clock: Clock, cancel: CancellationToken) {
+    pub async fn run(
+        client: Client,
+        discovery: Arc<Discovery>,
+        clock: Clock,
+        metrics: Metrics,
+        cancel: CancellationToken,
+    ) {
         let (recorder, publishing) = Recorder::new(client.clone(), COMPONENT, clock);
         let kinds = collectable(&discovery);
-        let (graph, queue) = (Mutex::new(Graph::default()), Queue::default());
-        let this = Arc::new(Self { client, kinds, graph, queue, recorder });
+        let graph = Mutex::new(Graph::default());
+        let attempts = Queue::new("garbage_collector_attempt_to_delete", &metrics);
+        let orphans = Queue::new("garbage_collector_attempt_to_orphan", &metrics);
+        let this = Arc::new(Self { client, kinds, graph, attempts, orphans, recorder });
         let listed = Arc::new(Semaphore::new(0));
         let mut tasks = JoinSet::new();
         for kind in this.kinds.values().cloned() {
@@ -77,7 +88,8 @@ impl OwnerCollector {
         let all = u32::try_from(this.kinds.len()).unwrap_or(u32::MAX);
         tokio::select! { () = cancel.cancelled() => {}, _ = listed.acquire_many(all) => {} }
         for _ in 0..WORKERS {
-            tasks.spawn(Arc::clone(&this).work(cancel.clone()));
+            tasks.spawn(Arc::clone(&this).work(|this| &this.attempts, cancel.clone()));
+            tasks.spawn(Arc::clone(&this).work(|this| &this.orphans, cancel.clone()));
         }
         while tasks.join_next().await.is_some() {}
     }
@@ -127,30 +139,38 @@ impl OwnerCollector {
             name: meta.name.as_deref().unwrap_or_default().into(),
         };
         let tasks = self.graph.lock().observe(&uid, place, owners_of(meta), fate_of(meta));
-        tasks.into_iter().for_each(|task| self.queue.add(task));
+        tasks.into_iter().for_each(|task| self.add(task));
     }
 
     fn forget(&self, uid: &Uid) {
         let tasks = self.graph.lock().forget(uid);
-        tasks.into_iter().for_each(|task| self.queue.add(task));
+        tasks.into_iter().for_each(|task| self.add(task));
     }
 
-    async fn work(self: Arc<Self>, cancel: CancellationToken) {
+    fn add(&self, task: Task) {
+        match &task {
+            Task::Attempt(_) => self.attempts.add(task),
+            Task::Orphan(_) => self.orphans.add(task),
+        }
+    }
+
+    async fn work(self: Arc<Self>, queue: fn(&Self) -> &Queue<Task>, cancel: CancellationToken) {
+        let queue = queue(&self);
         loop {
-            let task = tokio::select! { () = cancel.cancelled() => return, task = self.queue.next() => task };
+            let task = tokio::select! { () = cancel.cancelled() => return, task = queue.next() => task };
             let done = match &task {
                 Task::Attempt(uid) => self.attempt(uid).await,
                 Task::Orphan(uid) => self.orphan(uid).await,
             };
             match done {
-                Ok(()) => self.queue.forget_failures(&task),
-                Err(Failure::NotYet) => self.queue.retry(task.clone()),
+                Ok(()) => queue.forget_failures(&task),
+                Err(Failure::NotYet) => queue.retry(task.clone()),
                 Err(Failure::Api(error)) => {
                     tracing::debug!(?task, %error, "garbage collection failed, trying again");
-                    self.queue.retry(task.clone());
+                    queue.retry(task.clone());
                 }
             }
-            self.queue.done(&task);
+            queue.done(&task);
         }
     }
 
@@ -194,7 +214,7 @@ impl OwnerCollector {
     async fn finish_foreground(&self, uid: &Uid, node: &Node, live: &ObjectMeta) -> Result<(), Failure> {
         let blocking = self.graph.lock().blocking(uid);
         if !blocking.is_empty() {
-            blocking.into_iter().for_each(|one| self.queue.add(Task::Attempt(one)));
+            blocking.into_iter().for_each(|one| self.add(Task::Attempt(one)));
             return Ok(());
         }
         self.remove_finalizer(node, live, FOREGROUND).await

@@ -25,11 +25,16 @@ const ACCOUNT: &str = "default";
 
 /// Gives namespaces what they lack, until cancelled. Without a certificate, only accounts.
 pub async fn run(client: Client, root_ca: Option<String>, metrics: Metrics, cancel: CancellationToken) {
-    let (known, queue) = (Mutex::default(), Queue::default());
-    let this = Arc::new(Controller { client, root_ca, metrics, known, queue });
+    let accounts_due = Queue::new("serviceaccount", &metrics);
+    let certificates_due = Queue::new("root_ca_cert_publisher", &metrics);
+    let known = Mutex::default();
+    let this = Arc::new(Controller { client, root_ca, metrics, known, accounts_due, certificates_due });
     let mut tasks = JoinSet::new();
     for _ in 0..WORKERS {
-        tasks.spawn(Arc::clone(&this).work(cancel.clone()));
+        tasks.spawn(Arc::clone(&this).work(Gift::Account, cancel.clone()));
+        if this.root_ca.is_some() {
+            tasks.spawn(Arc::clone(&this).work(Gift::Certificate, cancel.clone()));
+        }
     }
     let client = || this.client.clone();
     let namespaces =
@@ -37,16 +42,26 @@ pub async fn run(client: Client, root_ca: Option<String>, metrics: Metrics, canc
     let named = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
     let accounts =
         watch::follow_with(Api::<ServiceAccount>::all(client()), named(ACCOUNT), cancel.clone(), |event| {
-            this.take(&event, false);
+            this.take(&event, Gift::Account);
         });
     let certificates = async {
         if this.root_ca.is_some() {
             let all = Api::<ConfigMap>::all(client());
-            watch::follow_with(all, named(ROOT_CA), cancel.clone(), |event| this.take(&event, true)).await;
+            watch::follow_with(all, named(ROOT_CA), cancel.clone(), |event| {
+                this.take(&event, Gift::Certificate)
+            })
+            .await;
         }
     };
     futures::future::join3(namespaces, accounts, certificates).await;
     while tasks.join_next().await.is_some() {}
+}
+
+/// What a namespace gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gift {
+    Account,
+    Certificate,
 }
 
 struct Controller {
@@ -54,15 +69,27 @@ struct Controller {
     root_ca: Option<String>,
     metrics: Metrics,
     known: Mutex<BTreeSet<String>>,
-    queue: Queue<String>,
+    /// Namespaces that may lack the one or the other.
+    accounts_due: Queue<String>,
+    certificates_due: Queue<String>,
 }
 
 impl Controller {
+    fn due(&self, gift: Gift) -> &Queue<String> {
+        match gift {
+            Gift::Account => &self.accounts_due,
+            Gift::Certificate => &self.certificates_due,
+        }
+    }
+
     fn take_namespace(&self, event: Event<Namespace>) {
         match event {
             Event::InitApply(namespace) | Event::Apply(namespace) => {
                 self.known.lock().insert(namespace.name_any());
-                self.queue.add(namespace.name_any());
+                self.accounts_due.add(namespace.name_any());
+                if self.root_ca.is_some() {
+                    self.certificates_due.add(namespace.name_any());
+                }
             }
             Event::Delete(namespace) => _ = self.known.lock().remove(&namespace.name_any()),
             Event::Init | Event::InitDone => {}
@@ -70,39 +97,44 @@ impl Controller {
     }
 
     /// One of the objects is gone or, if that matters, another.
-    fn take<K: Resource>(&self, event: &Event<K>, can_change: bool) {
+    fn take<K: Resource>(&self, event: &Event<K>, gift: Gift) {
+        let due = self.due(gift);
         match event {
-            Event::Delete(object) => self.queue.add(object.namespace().unwrap_or_default()),
-            Event::Apply(object) if can_change => self.queue.add(object.namespace().unwrap_or_default()),
+            Event::Delete(object) => due.add(object.namespace().unwrap_or_default()),
+            Event::Apply(object) if gift == Gift::Certificate => {
+                due.add(object.namespace().unwrap_or_default())
+            }
             // What a new list does not bring was deleted unseen.
-            Event::InitDone => self.known.lock().iter().for_each(|name| self.queue.add(name.clone())),
+            Event::InitDone => self.known.lock().iter().for_each(|name| due.add(name.clone())),
             Event::Apply(_) | Event::Init | Event::InitApply(_) => {}
         }
     }
 
-    async fn work(self: Arc<Self>, cancel: CancellationToken) {
+    async fn work(self: Arc<Self>, gift: Gift, cancel: CancellationToken) {
+        let due = self.due(gift);
         loop {
-            let name = tokio::select! { () = cancel.cancelled() => return, name = self.queue.next() => name };
-            match self.fill(&name).await {
-                Ok(()) => self.queue.forget_failures(&name),
+            let name = tokio::select! { () = cancel.cancelled() => return, name = due.next() => name };
+            match self.give(gift, &name).await {
+                Ok(()) => due.forget_failures(&name),
                 Err(error) => {
                     tracing::debug!(namespace = name, %error, "a namespace lacks what it should have, trying again");
-                    self.queue.retry(name.clone());
+                    due.retry(name.clone());
                 }
             }
-            self.queue.done(&name);
+            due.done(&name);
         }
     }
 
     /// A namespace that is being deleted gets nothing.
-    async fn fill(&self, name: &str) -> kube::Result<()> {
+    async fn give(&self, gift: Gift, name: &str) -> kube::Result<()> {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let Some(namespace) = namespaces.get_opt(name).await? else { return Ok(()) };
         if namespace.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }
-        self.give_account(name).await?;
-        let Some(root_ca) = &self.root_ca else { return Ok(()) };
+        let (Gift::Certificate, Some(root_ca)) = (gift, &self.root_ca) else {
+            return self.give_account(name).await;
+        };
         let start = Instant::now();
         let done = self.give_certificate(name, root_ca).await;
         let code = match &done {

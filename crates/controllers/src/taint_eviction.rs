@@ -34,11 +34,10 @@ const TRY_AGAIN: Duration = Duration::from_millis(10);
 /// No wait is longer: a look too many is nothing, and no clock overflows.
 const WAIT_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// Something to look at. Nodes come before pods.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Look {
-    Node(Arc<str>),
-    Pod(Key),
+/// What needs a look.
+struct Looks {
+    nodes: Queue<Arc<str>>,
+    pods: Queue<Key>,
 }
 
 /// Ends pods on tainted nodes, until cancelled.
@@ -50,7 +49,7 @@ pub async fn run(
     cancel: CancellationToken,
 ) {
     let (recorder, publishing) = Recorder::new(cluster.client.clone(), COMPONENT, Arc::clone(&clock));
-    let looks = listen(&cluster);
+    let looks = listen(&cluster, &metrics);
     let (slots, tainted) = (Arc::new(Semaphore::new(AT_ONCE)), BTreeMap::new());
     let controller = Controller { cluster, clock, marks, metrics, recorder, slots, tainted };
     let work = async {
@@ -62,8 +61,9 @@ pub async fn run(
 }
 
 /// What changed in a way that matters here.
-fn listen(cluster: &Cluster) -> Arc<Queue<Look>> {
-    let looks = Arc::new(Queue::default());
+fn listen(cluster: &Cluster, metrics: &Metrics) -> Arc<Looks> {
+    let (nodes, pods) = (Queue::new("noexec_taint_node", metrics), Queue::new("noexec_taint_pod", metrics));
+    let looks = Arc::new(Looks { nodes, pods });
     let to = Arc::clone(&looks);
     cluster.pods.listen(move |change: &Change<'_, PodFact>| {
         let is_same = |(old, new): (&Arc<PodFact>, &Arc<PodFact>)| {
@@ -74,7 +74,7 @@ fn listen(cluster: &Cluster) -> Arc<Queue<Look>> {
             && !change.old.zip(change.new).is_some_and(is_same)
             && let Some(pod) = change.new.or(change.old)
         {
-            to.add(Look::Pod(pod.key.clone()));
+            to.pods.add(pod.key.clone());
         }
     });
     let to = Arc::clone(&looks);
@@ -85,7 +85,7 @@ fn listen(cluster: &Cluster) -> Arc<Queue<Look>> {
         if taints(change.old) != taints(change.new)
             && let Some(name) = change.new.or(change.old).and_then(|node| node.metadata.name.as_deref())
         {
-            to.add(Look::Node(name.into()));
+            to.nodes.add(name.into());
         }
     });
     looks
@@ -103,7 +103,7 @@ struct Controller {
 }
 
 impl Controller {
-    async fn work(mut self, looks: &Queue<Look>, cancel: &CancellationToken) {
+    async fn work(mut self, looks: &Looks, cancel: &CancellationToken) {
         let (mut timers, mut endings) = (Timers::default(), JoinSet::new());
         loop {
             let steps = tokio::select! {
@@ -116,9 +116,15 @@ impl Controller {
                     }
                     continue;
                 }
-                look = looks.next() => {
-                    let steps = self.look(&look, &mut timers);
-                    looks.done(&look);
+                // Nodes come before pods.
+                node = looks.nodes.next() => {
+                    let steps = self.look_at_node(&node, &mut timers);
+                    looks.nodes.done(&node);
+                    steps
+                }
+                pod = looks.pods.next() => {
+                    let steps = self.look_at_pod(&pod, &mut timers);
+                    looks.pods.done(&pod);
                     steps
                 }
                 () = self.until(timers.next()) => {
@@ -144,13 +150,6 @@ impl Controller {
         let Some(due) = due else { return std::future::pending().await };
         let wait = due.duration_since((self.clock)()).max(SignedDuration::ZERO).unsigned_abs();
         tokio::time::sleep_until(Instant::now() + wait.min(WAIT_MAX)).await;
-    }
-
-    fn look(&mut self, look: &Look, timers: &mut Timers) -> Vec<(Key, Step)> {
-        match look {
-            Look::Node(name) => self.look_at_node(name, timers),
-            Look::Pod(key) => self.look_at_pod(key, timers),
-        }
     }
 
     fn look_at_node(&mut self, name: &Arc<str>, timers: &mut Timers) -> Vec<(Key, Step)> {

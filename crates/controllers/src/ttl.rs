@@ -36,7 +36,7 @@ type Key = (String, String);
 
 /// Deletes finished Jobs whose time is up, until cancelled.
 pub async fn run(client: Client, clock: Clock, metrics: Metrics, cancel: CancellationToken) {
-    let queue = Arc::new(Queue::<Key>::default());
+    let queue = Arc::new(Queue::<Key>::new("ttl_jobs_to_delete", &metrics));
     let mut tasks = JoinSet::new();
     for _ in 0..WORKERS {
         let (client, clock, queue) = (client.clone(), Arc::clone(&clock), Arc::clone(&queue));

@@ -320,7 +320,7 @@ fn asks_for_failed(job: &Job) -> bool {
 /// write a final phase is on (KEP-3939, "Pods are not guaranteed to transition to a terminal phase").
 fn replace_when(job: &Job, has_failure_policy: bool, gates: &Gates) -> ReplaceWhen {
     let asked = gates.job_pod_replacement_policy && asks_for_failed(job);
-    let phases_are_final = gates.pod_disruption_conditions || gates.job_pod_replacement_policy;
+    let phases_are_final = gates.deleted_pods_end();
     if asked || (has_failure_policy && phases_are_final) {
         ReplaceWhen::Failed
     } else {

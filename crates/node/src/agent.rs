@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
+use windlass_api::Gates;
 use windlass_api::quantity::Quantity;
 
 use crate::pods::Pods;
@@ -72,8 +73,8 @@ pub struct Config {
     pub crash_backoff: backoff::Limits,
     /// Run the command of any image as a process of this machine.
     pub runtime_override_host: bool,
-    /// Add `DisruptionTarget` to pods that this node ends (the gate `PodDisruptionConditions`).
-    pub disruption_conditions: bool,
+    /// Whether pods that this node ends get `DisruptionTarget`, and whether deleted ones reach a terminal phase.
+    pub gates: Gates,
     /// How to run the process keeper.
     pub keeper: host::Command,
     /// Hears of what people may want to know.
@@ -104,7 +105,7 @@ impl Config {
             capacity: Capacity::of_this_machine(),
             crash_backoff: backoff::Limits::default(),
             runtime_override_host: false,
-            disruption_conditions: true,
+            gates: Gates::default(),
             keeper: host::Command::default(),
             events: None,
             shutdown: Vec::new(),

@@ -1,6 +1,9 @@
 //! A pod's phase from the states of its containers: Kubernetes' `getPhase` and what its callers add.
 
+use windlass_api::Gates;
+
 use crate::container::{Kind, Plan, Record, State};
+use crate::lifecycle::Cause;
 
 /// `status.phase`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +57,15 @@ struct Tally {
     stopped_for_good: usize,
     succeeded: usize,
     main_started: bool,
+}
+
+/// Whether a pod whose containers have all stopped has a terminal phase, also if it never started or would be started again.
+/// Before KEP-3329 and KEP-3939 one that was deleted went with the phase that it had.
+pub fn is_final(cause: Option<Cause>, gates: &Gates) -> bool {
+    match cause {
+        Some(Cause::Deleted) => gates.deleted_pods_end(),
+        None | Some(Cause::Done | Cause::DeadlineExceeded | Cause::Node) => true,
+    }
 }
 
 /// The phase that the containers add up to. `is_over`: the pod was ended and nothing of it will run again.
@@ -224,6 +236,40 @@ mod tests {
         ] {
             assert_eq!(phase(policy, &containers, true), want, "{policy:?} {containers:?}");
         }
+    }
+
+    #[test]
+    fn a_deleted_pod_goes_with_the_phase_it_had_only_when_both_gates_are_off() {
+        let gates = |conditions, replacement| Gates {
+            pod_disruption_conditions: conditions,
+            job_pod_replacement_policy: replacement,
+            ..Gates::default()
+        };
+        let (stopped, never_started) = (vec![(Kind::Main, ended(143))], vec![(Kind::Main, waiting())]);
+        let (done, failed) =
+            (vec![(Kind::Main, ended(0))], vec![(Kind::Init, ended(1)), (Kind::Main, waiting())]);
+        let cases = [
+            // With one of them on, every deleted pod ends.
+            (gates(true, true), Cause::Deleted, Never, &never_started, Phase::Failed),
+            (gates(true, false), Cause::Deleted, Never, &never_started, Phase::Failed),
+            (gates(false, true), Cause::Deleted, Never, &never_started, Phase::Failed),
+            (gates(false, true), Cause::Deleted, OnFailure, &stopped, Phase::Failed),
+            // Without, only those that had ended anyway.
+            (gates(false, false), Cause::Deleted, Never, &never_started, Phase::Pending),
+            (gates(false, false), Cause::Deleted, OnFailure, &stopped, Phase::Running),
+            (gates(false, false), Cause::Deleted, Always, &done, Phase::Running),
+            (gates(false, false), Cause::Deleted, Never, &stopped, Phase::Failed),
+            (gates(false, false), Cause::Deleted, OnFailure, &done, Phase::Succeeded),
+            (gates(false, false), Cause::Deleted, Never, &failed, Phase::Failed),
+            // Whom the node itself ends has failed, whatever the gates.
+            (gates(false, false), Cause::Node, OnFailure, &stopped, Phase::Failed),
+            (gates(false, false), Cause::DeadlineExceeded, OnFailure, &stopped, Phase::Failed),
+        ];
+        for (gates, cause, policy, containers, want) in cases {
+            let found = phase(policy, containers, is_final(Some(cause), &gates));
+            assert_eq!(found, want, "{gates} {cause:?} {policy:?} {containers:?}");
+        }
+        assert!(is_final(None, &gates(false, false)), "it ended by itself");
     }
 
     #[test]

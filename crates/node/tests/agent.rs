@@ -149,6 +149,30 @@ async fn a_pod_that_cannot_start_is_pending_and_fails_when_deleted() {
 }
 
 #[tokio::test]
+async fn a_deleted_pod_goes_with_the_phase_it_had_when_no_feature_needs_another() {
+    let fixture = Fixture::with(|config| {
+        (config.gates.pod_disruption_conditions, config.gates.job_pod_replacement_policy) = (false, false);
+    })
+    .await;
+    let mut again = never(json!([sh("c", "echo ready; exec sleep 1000")]));
+    again["restartPolicy"] = json!("OnFailure");
+    fixture.create("again", again).await;
+    wait_for_text(&fixture.log(&fixture.running("again").await, "c", 0), "ready").await;
+    fixture.create("once", never(json!([sh("c", "echo ready; exec sleep 1000")]))).await;
+    wait_for_text(&fixture.log(&fixture.running("once").await, "c", 0), "ready").await;
+    fixture.create("stuck", never(json!([{"name": "c", "image": "busybox", "command": ["true"]}]))).await;
+    fixture.until("stuck", |pod| status(pod).container_statuses.is_some()).await;
+    for (name, want) in [
+        ("again", vec!["Running", "gone"]),
+        ("once", vec!["Running", "Failed", "gone"]),
+        ("stuck", vec!["Pending", "gone"]),
+    ] {
+        let (phases, _) = fixture.watch(name, true, |pod| pod.is_none()).await;
+        assert_eq!(phases, want, "{name}");
+    }
+}
+
+#[tokio::test]
 async fn any_image_runs_on_the_host_when_asked_to_and_a_bad_program_is_a_start_error() {
     let fixture = Fixture::with(|config| config.runtime_override_host = true).await;
     fixture.create("p", never(json!([{"name": "c", "image": "busybox", "command": ["true"]}]))).await;

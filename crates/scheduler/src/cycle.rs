@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
 use crate::cluster::{Cluster, Node};
 use crate::fit::{self, Filter, Misfit, State};
+use crate::meter::{Code, Meter, Plugin, Point};
 use crate::pod::{Demand, PodFacts};
 use crate::score;
 
@@ -45,28 +46,72 @@ pub fn node_for<'a>(
     nominated: Option<&str>,
     cluster: &'a Cluster,
     start: usize,
+    meter: &mut impl Meter,
 ) -> Result<&'a Node, Box<Rejection>> {
     let nodes_count = cluster.nodes().len();
     if nodes_count == 0 {
         return Err(Box::default());
     }
     let mut rejection = Rejection { nodes_count, ..Rejection::default() };
-    let named = named_nodes(&pod.demand);
-    if named.as_ref().is_some_and(BTreeSet::is_empty) {
+    let around = meter.point(
+        Point::PreFilter,
+        |meter| look_around(pod, cluster, meter),
+        |around| around.as_ref().map_or(Code::Unresolvable, |_| Code::Success),
+    );
+    let Some((named, state)) = around else {
         rejection.before_nodes = Some("pod affinity terms conflict");
         rejection.filters.insert(Filter::NodeAffinity);
         return Err(Box::new(rejection));
+    };
+    let feasible = meter.point(
+        Point::Filter,
+        |meter| feasible(pod, nominated, cluster, start, (named, &state), &mut rejection, meter),
+        |_| Code::Success,
+    );
+    match score::best(pod, cluster, &feasible, meter) {
+        Some(node) => Ok(node),
+        None => Err(Box::new(Rejection { state, ..rejection })),
     }
-    let state = State::of(pod, cluster);
-    let asked = |node: &Node| fit::misfit_with_nominated(pod, node, &node.usage, &state, cluster);
+}
+
+/// The names of nodes, if the pod allows only those.
+type Named = Option<BTreeSet<String>>;
+
+/// What is to be known before nodes are asked; `None` if none can do.
+fn look_around(pod: &PodFacts, cluster: &Cluster, meter: &mut impl Meter) -> Option<(Named, State)> {
+    let code = |named: &Named| match named {
+        Some(names) if names.is_empty() => Code::Unresolvable,
+        _ if pod.demand.chooses_nodes() => Code::Success,
+        _ => Code::Skip,
+    };
+    let plugin = Plugin::Filter(Filter::NodeAffinity);
+    let named = meter.plugin(Point::PreFilter, plugin, || named_nodes(&pod.demand), code);
+    if named.as_ref().is_some_and(BTreeSet::is_empty) {
+        return None;
+    }
+    Some((named, State::of(pod, cluster, meter)))
+}
+
+/// The nodes that do, or as many of them as are enough; the one on which room was made for the pod alone, if it does.
+fn feasible<'a>(
+    pod: &PodFacts,
+    nominated: Option<&str>,
+    cluster: &'a Cluster,
+    start: usize,
+    (named, state): (Named, &State),
+    rejection: &mut Rejection,
+    meter: &mut impl Meter,
+) -> Vec<&'a Node> {
+    let mut asked =
+        |node: &Node| fit::misfit_with_nominated(pod, node, &node.usage, state, cluster, &mut *meter);
     if let Some(node) = nominated.and_then(|name| cluster.node(name)).filter(|node| asked(node).is_none()) {
-        return Ok(node);
+        return vec![node];
     }
     let candidates: Vec<&Node> = match &named {
         Some(names) => names.iter().filter_map(|name| cluster.node(name)).collect(),
         None => cluster.nodes().collect(),
     };
-    rejection.others_count = nodes_count - candidates.len();
+    rejection.others_count = rejection.nodes_count - candidates.len();
     if named.is_some() {
         rejection.filters.insert(Filter::NodeAffinity);
     }
@@ -84,10 +129,7 @@ pub fn node_for<'a>(
             break;
         }
     }
-    match score::best(pod, cluster, &feasible) {
-        Some(node) => Ok(node),
-        None => Err(Box::new(Rejection { state, ..rejection })),
-    }
+    feasible
 }
 
 fn rotated<'a>(nodes: &[&'a Node], start: usize) -> impl Iterator<Item = &'a Node> {

@@ -1,3 +1,4 @@
+use crate::meter::Unmetered;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ fn three() -> Cluster {
 }
 
 fn found(pod: &PodFacts, nominated: Option<&str>, cluster: &Cluster) -> Option<String> {
-    node_for(pod, nominated, cluster, 0).ok().map(|node| node.facts.name.clone())
+    node_for(pod, nominated, cluster, 0, &mut Unmetered).ok().map(|node| node.facts.name.clone())
 }
 
 #[test]
@@ -45,13 +46,14 @@ fn nodes_named_by_fields_are_the_only_ones_that_are_asked() {
         (naming(&[&[&["a"], &["b"]]]), Err((Some("pod affinity terms conflict"), 0, 0))),
     ] {
         let cluster = three();
-        let got = node_for(&pod, None, &cluster, 0);
+        let got = node_for(&pod, None, &cluster, 0, &mut Unmetered);
         let got = got.map(|node| node.facts.name.as_str());
         let got = got
             .map_err(|rejection| (rejection.before_nodes, rejection.misfits.len(), rejection.others_count));
         assert_eq!(got, want, "{:?}", pod.demand.node_affinity);
     }
-    let rejection = node_for(&naming(&[&[&["x"]]]), None, &three(), 0).expect_err("no such node");
+    let rejection =
+        node_for(&naming(&[&[&["x"]]]), None, &three(), 0, &mut Unmetered).expect_err("no such node");
     assert_eq!(rejection.filters, [Filter::NodeAffinity].into());
 }
 
@@ -63,7 +65,8 @@ fn a_rejection_says_what_every_node_said() {
         node("c", json!({})),
     ];
     let cluster = cluster(nodes, [("c", sized("x", "1", 0, json!({})))]);
-    let rejection = node_for(&sized("p", "2", 0, json!({})), None, &cluster, 0).expect_err("no room");
+    let rejection =
+        node_for(&sized("p", "2", 0, json!({})), None, &cluster, 0, &mut Unmetered).expect_err("no room");
     let said: Vec<(&str, &str, bool)> = rejection
         .misfits
         .iter()
@@ -77,7 +80,8 @@ fn a_rejection_says_what_every_node_said() {
     assert_eq!(said, want);
     assert_eq!(rejection.filters, [Filter::NodeUnschedulable, Filter::NodeResourcesFit].into());
     assert_eq!((rejection.nodes_count, rejection.others_count), (3, 0));
-    let empty = node_for(&pod(json!({})), None, &Cluster::default(), 0).expect_err("no nodes");
+    let empty =
+        node_for(&pod(json!({})), None, &Cluster::default(), 0, &mut Unmetered).expect_err("no nodes");
     assert_eq!((empty.nodes_count, empty.filters.len()), (0, 0));
 }
 
@@ -89,7 +93,7 @@ fn in_a_large_cluster_not_all_nodes_are_asked_and_others_come_first_each_time() 
     let nodes = (0..250).map(|i| node(&format!("n{i:03}"), json!({})));
     let cluster = cluster(nodes, []);
     for (start, want) in [(0, "n000"), (7, "n007"), (249, "n249"), (250, "n000")] {
-        let got = node_for(&pod(json!({})), None, &cluster, start).expect("room");
+        let got = node_for(&pod(json!({})), None, &cluster, start, &mut Unmetered).expect("room");
         assert_eq!(got.facts.name, want);
     }
 }

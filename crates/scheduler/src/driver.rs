@@ -20,6 +20,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use windlass_api::Gates;
 
 use crate::cluster::{Budget, Cluster, NodeFacts};
 use crate::events::{Reason, Recorder, Report, reference};
@@ -36,8 +37,8 @@ const OLD_LOOKED_FOR: Duration = Duration::from_secs(30);
 /// How it works.
 #[derive(Clone)]
 pub struct Config {
-    /// Pods that have to leave get the `DisruptionTarget` condition.
-    pub adds_conditions: bool,
+    /// Whether pods that have to leave get the `DisruptionTarget` condition, and a reason of the draft.
+    pub gates: Gates,
     /// Whether there are events for people.
     pub publishes_events: bool,
     /// Tells the time.
@@ -49,7 +50,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            adds_conditions: true,
+            gates: Gates::default(),
             publishes_events: true,
             clock: Arc::new(Timestamp::now),
             metrics: Metrics::default(),
@@ -185,6 +186,27 @@ impl Scheduler {
     }
 
     fn on_pod(&mut self, pod: &Pod) {
+        let started = Instant::now();
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let has_node = pod
+            .spec
+            .as_ref()
+            .is_some_and(|spec| spec.node_name.as_deref().is_some_and(|name| !name.is_empty()));
+        let event = match has_node {
+            true if self.cluster.place_of(uid).is_some() && !self.binding.contains_key(uid) => {
+                "AssignedPodUpdate"
+            }
+            true => "AssignedPodAdd",
+            false if self.gated.contains(uid) || self.queue.get_mut(uid).is_some() => {
+                "UnschedulablePodUpdate"
+            }
+            false => "UnschedulablePodAdd",
+        };
+        self.take_pod(pod);
+        self.config.metrics.handled(event, started.elapsed());
+    }
+
+    fn take_pod(&mut self, pod: &Pod) {
         let Some(uid) = pod.metadata.uid.as_deref() else { return };
         let Some(spec) = pod.spec.as_ref() else { return };
         if let Some(node) = spec.node_name.as_deref().filter(|node| !node.is_empty()) {
@@ -209,7 +231,7 @@ impl Scheduler {
         }
         if spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()) {
             if self.gated.insert(uid.into()) {
-                self.config.metrics.incoming("gated", "PodAdd", 1);
+                self.config.metrics.incoming("unschedulable", "UnschedulablePodAdd", 1);
             }
             return;
         }
@@ -260,7 +282,7 @@ impl Scheduler {
             }
         }
         if is_new {
-            self.config.metrics.incoming("active", "PodAdd", 1);
+            self.config.metrics.incoming("active", "UnschedulablePodAdd", 1);
         }
         let nominated = self.queue.get_mut(&uid).and_then(|waiting| waiting.nominated.clone());
         self.cluster.nominate(&facts, nominated.as_deref());
@@ -286,6 +308,8 @@ impl Scheduler {
     }
 
     fn forget(&mut self, uid: &str) {
+        let started = Instant::now();
+        let has_node = self.cluster.place_of(uid).is_some() && !self.binding.contains_key(uid);
         self.gated.remove(uid);
         self.binding.remove(uid);
         self.preempting.remove(uid);
@@ -296,6 +320,8 @@ impl Scheduler {
         if let Some((_, pod)) = self.cluster.unplace(uid) {
             self.wake(Change::PodGone(&pod), |_| true);
         }
+        let event = if has_node { "AssignedPodDelete" } else { "UnschedulablePodDelete" };
+        self.config.metrics.handled(event, started.elapsed());
     }
 
     /// A pod waits no more.
@@ -334,21 +360,29 @@ impl Scheduler {
     }
 
     fn on_node(&mut self, node: &Node) {
+        let started = Instant::now();
         let facts = NodeFacts::of(node);
         // A heartbeat changes nothing that matters here.
         if self.cluster.node(&facts.name).is_some_and(|node| node.facts == facts) {
             return;
         }
         match self.cluster.set_node(facts.clone()) {
-            Some(before) => self.wake(Change::NodeChanged(&before, &facts), |_| true),
-            None => self.wake(Change::NodeAdded(&facts), |_| true),
+            Some(before) => self.react(Change::NodeChanged(&before, &facts), started),
+            None => self.react(Change::NodeAdded(&facts), started),
         }
     }
 
     fn forget_node(&mut self, name: &str) {
+        let started = Instant::now();
         if let Some(facts) = self.cluster.remove_node(name) {
-            self.wake(Change::NodeGone(&facts), |_| true);
+            self.react(Change::NodeGone(&facts), started);
         }
+    }
+
+    /// Wakes whom a change may help, and says how long all of it took.
+    fn react(&mut self, change: Change<'_>, started: Instant) {
+        self.wake(change, |_| true);
+        self.config.metrics.handled(change.name(), started.elapsed());
     }
 
     fn on_namespace_event(&mut self, event: Event<Namespace>) -> bool {

@@ -8,7 +8,8 @@ use k8s_openapi::api::core::v1::{
 
 use crate::affinity::{self, Clash};
 use crate::cluster::{Cluster, Node, NodeFacts, Usage};
-use crate::pod::{Demand, PodFacts};
+use crate::meter::{Code, Meter, Plugin, Point};
+use crate::pod::{Demand, HostPort, PodFacts};
 use crate::spread::{self, Skew};
 
 const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
@@ -86,10 +87,22 @@ pub struct State {
 
 impl State {
     /// Looks around for one pod.
-    pub fn of(pod: &PodFacts, cluster: &Cluster) -> Self {
-        let affinity = affinity::State::of(pod, cluster);
+    pub fn of(pod: &PodFacts, cluster: &Cluster, meter: &mut impl Meter) -> Self {
+        let skips = |is_idle: bool| if is_idle { Code::Skip } else { Code::Success };
+        let spread = meter.plugin(
+            Point::PreFilter,
+            Plugin::Filter(Filter::PodTopologySpread),
+            || spread::State::of(pod, cluster),
+            |_| skips(is_spread_idle(pod)),
+        );
+        let affinity = meter.plugin(
+            Point::PreFilter,
+            Plugin::Filter(Filter::InterPodAffinity),
+            || affinity::State::of(pod, cluster),
+            |affinity| skips(affinity.is_idle(pod)),
+        );
         let is_affinity_idle = affinity.is_idle(pod);
-        Self { affinity, spread: spread::State::of(pod, cluster), is_affinity_idle }
+        Self { affinity, spread, is_affinity_idle }
     }
 
     /// Another pod comes to a node (`by` is 1) or leaves it (-1).
@@ -100,24 +113,64 @@ impl State {
     }
 }
 
+fn is_spread_idle(pod: &PodFacts) -> bool {
+    !pod.demand.spread.iter().any(spread::Constraint::is_hard)
+}
+
+impl Filter {
+    /// Whether it has nothing to say about the pod, whatever the node.
+    fn is_idle(self, pod: &PodFacts, state: &State) -> bool {
+        match self {
+            Self::NodeUnschedulable | Self::TaintToleration | Self::NodeResourcesFit => false,
+            Self::NodeAffinity => !pod.demand.chooses_nodes(),
+            Self::NodePorts => pod.demand.ports.is_empty(),
+            Self::PodTopologySpread => is_spread_idle(pod),
+            Self::InterPodAffinity => state.is_affinity_idle,
+        }
+    }
+
+    fn check(self, pod: &PodFacts, node: &NodeFacts, usage: &Usage, state: &State) -> Option<Misfit> {
+        let demand = &*pod.demand;
+        let (is_bad, reason, is_resolvable) = match self {
+            Self::NodeUnschedulable => {
+                let is_let_in = || tolerates(&demand.tolerations, UNSCHEDULABLE_TAINT, "", "NoSchedule");
+                (node.is_unschedulable && !is_let_in(), "node(s) were unschedulable", false)
+            }
+            Self::TaintToleration => (!is_tolerated(demand, node), "node(s) had untolerated taint(s)", false),
+            Self::NodeAffinity => {
+                (!is_selected(demand, node), "node(s) didn't match Pod's node affinity/selector", false)
+            }
+            Self::NodePorts => {
+                let is_taken = |port: &HostPort| usage.ports.iter().any(|taken| port.conflicts(taken));
+                let reason = "node(s) didn't have free ports for the requested pod ports";
+                (demand.ports.iter().any(is_taken), reason, true)
+            }
+            Self::NodeResourcesFit => return shortage(demand, node, usage),
+            Self::PodTopologySpread => return skewed(pod, node, state),
+            Self::InterPodAffinity => return clashing(pod, node, state),
+        };
+        is_bad.then(|| Misfit::new(self, reason, is_resolvable))
+    }
+}
+
 /// `None` when the pod may go on the node as it is; else what the first filter that rejects it says.
-pub fn misfit(pod: &PodFacts, node: &NodeFacts, usage: &Usage, state: &State) -> Option<Misfit> {
-    let demand = &*pod.demand;
-    if node.is_unschedulable && !tolerates(&demand.tolerations, UNSCHEDULABLE_TAINT, "", "NoSchedule") {
-        return Some(Misfit::new(Filter::NodeUnschedulable, "node(s) were unschedulable", false));
-    }
-    if !is_tolerated(demand, node) {
-        return Some(Misfit::new(Filter::TaintToleration, "node(s) had untolerated taint(s)", false));
-    }
-    if !is_selected(demand, node) {
-        let reason = "node(s) didn't match Pod's node affinity/selector";
-        return Some(Misfit::new(Filter::NodeAffinity, reason, false));
-    }
-    if demand.ports.iter().any(|port| usage.ports.iter().any(|taken| port.conflicts(taken))) {
-        let reason = "node(s) didn't have free ports for the requested pod ports";
-        return Some(Misfit::new(Filter::NodePorts, reason, true));
-    }
-    shortage(demand, node, usage).or_else(|| misplaced(pod, node, state))
+pub fn misfit(
+    pod: &PodFacts,
+    node: &NodeFacts,
+    usage: &Usage,
+    state: &State,
+    meter: &mut impl Meter,
+) -> Option<Misfit> {
+    let code = |misfit: &Option<Misfit>| match misfit {
+        None => Code::Success,
+        Some(misfit) if misfit.is_resolvable => Code::Unschedulable,
+        Some(_) => Code::Unresolvable,
+    };
+    let mut asked = Filter::ALL.into_iter().filter(|filter| !filter.is_idle(pod, state));
+    asked.find_map(|filter| {
+        let check = || filter.check(pod, node, usage, state);
+        meter.plugin(Point::Filter, Plugin::Filter(filter), check, code)
+    })
 }
 
 /// As [`misfit`], also with the pods that are to come to the node and matter as much or more: room that was made for
@@ -128,6 +181,7 @@ pub fn misfit_with_nominated(
     usage: &Usage,
     state: &State,
     cluster: &Cluster,
+    meter: &mut impl Meter,
 ) -> Option<Misfit> {
     let first = |other: &PodFacts| other.priority() >= pod.priority() && other.uid != pod.uid;
     let coming: Vec<_> = node.nominated.values().filter(|other| first(other)).collect();
@@ -137,11 +191,11 @@ pub fn misfit_with_nominated(
             usage.add(other);
             state.change(pod, other, &node.facts, 1, cluster);
         }
-        if let Some(misfit) = misfit(pod, &node.facts, &usage, &state) {
+        if let Some(misfit) = misfit(pod, &node.facts, &usage, &state, meter) {
             return Some(misfit);
         }
     }
-    misfit(pod, &node.facts, usage, state)
+    misfit(pod, &node.facts, usage, state, meter)
 }
 
 /// Whether the pod tolerates all taints that keep pods away.
@@ -241,20 +295,17 @@ pub fn shortage(demand: &Demand, node: &NodeFacts, usage: &Usage) -> Option<Misf
     Some(misfit)
 }
 
-/// Whether other pods speak against the node.
-fn misplaced(pod: &PodFacts, node: &NodeFacts, state: &State) -> Option<Misfit> {
-    if let Some(skew) = state.spread.check(pod, node) {
-        let (reason, is_resolvable) = match skew {
-            Skew::NoLabel => {
-                ("node(s) didn't match pod topology spread constraints (missing required label)", false)
-            }
-            Skew::TooMany => ("node(s) didn't match pod topology spread constraints", true),
-        };
-        return Some(Misfit::new(Filter::PodTopologySpread, reason, is_resolvable));
-    }
-    if state.is_affinity_idle {
-        return None;
-    }
+fn skewed(pod: &PodFacts, node: &NodeFacts, state: &State) -> Option<Misfit> {
+    let (reason, is_resolvable) = match state.spread.check(pod, node)? {
+        Skew::NoLabel => {
+            ("node(s) didn't match pod topology spread constraints (missing required label)", false)
+        }
+        Skew::TooMany => ("node(s) didn't match pod topology spread constraints", true),
+    };
+    Some(Misfit::new(Filter::PodTopologySpread, reason, is_resolvable))
+}
+
+fn clashing(pod: &PodFacts, node: &NodeFacts, state: &State) -> Option<Misfit> {
     let (reason, is_resolvable) = match state.affinity.check(pod, node)? {
         Clash::NotNear => ("node(s) didn't match pod affinity rules", false),
         Clash::Near => ("node(s) didn't match pod anti-affinity rules", true),

@@ -1,3 +1,4 @@
+use crate::meter::Unmetered;
 use serde_json::{Value, json};
 
 use super::*;
@@ -7,8 +8,8 @@ use crate::testing::{cluster, node, pod, sized};
 fn said(pod: &PodFacts, node: NodeFacts) -> Option<(Vec<String>, bool)> {
     let cluster = cluster([node], []);
     let node = cluster.nodes().next().expect("a node");
-    let state = State::of(pod, &cluster);
-    misfit(pod, &node.facts, &node.usage, &state)
+    let state = State::of(pod, &cluster, &mut Unmetered);
+    misfit(pod, &node.facts, &node.usage, &state, &mut Unmetered)
         .map(|misfit| (misfit.reasons.iter().map(ToString::to_string).collect(), misfit.is_resolvable))
 }
 
@@ -99,8 +100,9 @@ fn a_port_of_the_node_is_taken_once() {
     let cluster = cluster([node("n", json!({}))], [("n", other)]);
     let node = cluster.node("n").expect("a node");
     let check = |pod: PodFacts| {
-        let state = State::of(&pod, &cluster);
-        misfit(&pod, &node.facts, &node.usage, &state).map(|misfit| (misfit.filter, misfit.is_resolvable))
+        let state = State::of(&pod, &cluster, &mut Unmetered);
+        misfit(&pod, &node.facts, &node.usage, &state, &mut Unmetered)
+            .map(|misfit| (misfit.filter, misfit.is_resolvable))
     };
     assert_eq!(check(pod(wants(80))), Some((Filter::NodePorts, true)));
     assert_eq!(check(pod(wants(81))), None);
@@ -138,7 +140,13 @@ fn all_that_is_short_is_named_and_too_much_for_an_empty_node_is_hopeless() {
         let cluster = cluster([node("n", node_more)], busy());
         let node = cluster.node("n").expect("a node");
         let pod = pod(requests(want_of.clone()));
-        let got = misfit(&pod, &node.facts, &node.usage, &State::of(&pod, &cluster));
+        let got = misfit(
+            &pod,
+            &node.facts,
+            &node.usage,
+            &State::of(&pod, &cluster, &mut Unmetered),
+            &mut Unmetered,
+        );
         let got = got.map(|misfit| {
             (misfit.reasons.iter().map(ToString::to_string).collect::<Vec<_>>(), misfit.is_resolvable)
         });
@@ -159,8 +167,8 @@ fn room_that_was_made_for_a_pod_is_kept_for_it_from_those_that_matter_no_more() 
         cluster.nominate(&first, Some("n"));
         let pod = sized(uid, "2", priority, json!({}));
         let node = cluster.node("n").expect("a node");
-        let state = State::of(&pod, &cluster);
-        let got = misfit_with_nominated(&pod, node, &node.usage, &state, &cluster);
+        let state = State::of(&pod, &cluster, &mut Unmetered);
+        let got = misfit_with_nominated(&pod, node, &node.usage, &state, &cluster, &mut Unmetered);
         assert_eq!(got.map(|misfit| misfit.reasons[0].to_string()).as_deref(), want, "{priority} {uid}");
     }
 }

@@ -8,6 +8,7 @@
 //! | [`cycle`] | one try: all of this for one pod |
 //! | [`preempt`] | who has to leave when there is no room |
 //! | [`message`] | what a pod that does not fit is told |
+//! | [`meter`] | what all this costs, by upstream's names of its parts |
 //! | [`queue`], [`hints`] | whose turn it is, and when to try again |
 //!
 //! These decide and are pure: no clock, no I/O. The driver watches and writes: `driver` takes what is seen, `turn` takes
@@ -22,6 +23,7 @@ pub mod fit;
 pub mod hints;
 pub mod labels;
 pub mod message;
+pub mod meter;
 pub mod metrics;
 pub mod pod;
 pub mod preempt;

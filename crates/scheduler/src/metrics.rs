@@ -1,5 +1,7 @@
 //! Figures for Prometheus, by upstream's names. Labels come from closed sets.
 
+mod plugins;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +46,9 @@ struct Inner {
     preemption_duration: Histograms<1>,
     unschedulable: Gauges<2>,
     cache: Gauges<1>,
+    events: Histograms<1>,
+    scheduled_old: Counter,
+    plugins: plugins::Figures,
 }
 
 /// How a try ended.
@@ -71,6 +76,9 @@ impl Default for Metrics {
     fn default() -> Self {
         let seconds = || Histogram::new(exponential_buckets(0.001, 2.0, 15));
         let long = || Histogram::new(exponential_buckets(0.01, 2.0, 20));
+        let mut registry = Registry::default();
+        let ours = registry.sub_registry_with_prefix("scheduler");
+        let plugins = plugins::Figures::registered(ours);
         let inner = Inner {
             registry: Mutex::default(),
             attempts: Counters::default(),
@@ -86,16 +94,18 @@ impl Default for Metrics {
             preemption_duration: Histograms::new_with_constructor(long),
             unschedulable: Gauges::default(),
             cache: Gauges::default(),
+            events: Histograms::new_with_constructor(|| Histogram::new(exponential_buckets(0.0001, 2.0, 12))),
+            scheduled_old: Counter::default(),
+            plugins,
         };
-        inner.register();
+        inner.register(ours);
+        *inner.registry.lock() = registry;
         Self(Arc::new(inner))
     }
 }
 
 impl Inner {
-    fn register(&self) {
-        let mut registry = self.registry.lock();
-        let registry = registry.sub_registry_with_prefix("scheduler");
+    fn register(&self, registry: &mut Registry) {
         registry.register(
             "schedule_attempts",
             "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be \
@@ -158,6 +168,17 @@ impl Inner {
             "Number of nodes, pods, and assumed (bound) pods in the scheduler cache",
             self.cache.clone(),
         );
+        registry.register(
+            "event_handling_duration_seconds",
+            "Event handling latency in seconds",
+            self.events.clone(),
+        );
+        registry.register(
+            "pod_scheduled_after_flush",
+            "Number of pods that were successfully scheduled after being flushed from unschedulablePods due to \
+             timeout",
+            self.scheduled_old.clone(),
+        );
     }
 }
 
@@ -213,6 +234,16 @@ impl Metrics {
         self.0.unschedulable.get_or_create(&labels).set(count as i64);
     }
 
+    /// Something that was seen was taken in.
+    pub(crate) fn handled(&self, event: &'static str, took: Duration) {
+        self.0.events.get_or_create(&[("event", event)]).observe(took.as_secs_f64());
+    }
+
+    /// A pod got its node after it had been resting for so long that it was tried without a reason.
+    pub(crate) fn scheduled_old(&self) {
+        self.0.scheduled_old.inc();
+    }
+
     /// Room was looked for.
     pub(crate) fn looked_for_room(&self) {
         self.0.preemption_attempts.inc();
@@ -244,11 +275,13 @@ mod tests {
         metrics.looked(Duration::from_millis(1));
         metrics.scheduled(2, 0.5);
         metrics.scheduled(40, 0.5);
-        metrics.incoming("active", "PodAdd", 3);
+        metrics.incoming("active", "UnschedulablePodAdd", 3);
         metrics.incoming("active", "Nothing", 0);
         metrics.pending("gated", 7);
         metrics.cached("nodes", 2);
         metrics.unschedulable(Filter::NodeResourcesFit, 4);
+        metrics.handled("NodeAdd", Duration::from_micros(3));
+        metrics.scheduled_old();
         metrics.looked_for_room();
         metrics.preempts(2);
         metrics.preempted(true, Duration::from_millis(3));
@@ -262,10 +295,12 @@ mod tests {
             "scheduler_pod_scheduling_sli_duration_seconds_count{attempts=\"2\"} 1",
             "scheduler_pod_scheduling_sli_duration_seconds_count{attempts=\"15+\"} 1",
             "scheduler_pod_scheduling_attempts_count 2",
-            "scheduler_queue_incoming_pods_total{queue=\"active\",event=\"PodAdd\"} 3",
+            "scheduler_queue_incoming_pods_total{queue=\"active\",event=\"UnschedulablePodAdd\"} 3",
             "scheduler_pending_pods{queue=\"gated\"} 7",
             "scheduler_cache_size{type=\"nodes\"} 2",
             "scheduler_unschedulable_pods{plugin=\"NodeResourcesFit\",profile=\"default-scheduler\"} 4",
+            "scheduler_event_handling_duration_seconds_bucket{le=\"0.0001\",event=\"NodeAdd\"} 1",
+            "scheduler_pod_scheduled_after_flush_total 1",
             "scheduler_preemption_attempts_total 1",
             "scheduler_preemption_victims_count 1",
             "scheduler_preemption_goroutines_execution_total{result=\"success\"} 1",

@@ -80,6 +80,13 @@ pub struct Demand {
     pub spread: Vec<Constraint>,
 }
 
+impl Demand {
+    /// Whether the pod says on which nodes it may be, and not only where it would rather be.
+    pub fn chooses_nodes(&self) -> bool {
+        !self.node_selector.is_empty() || self.node_affinity.is_some()
+    }
+}
+
 /// A port of the node that a container wants for itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostPort {

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use crate::cluster::{Budget, Cluster, Node, Usage};
 use crate::cycle::Rejection;
 use crate::fit::{self, State};
+use crate::meter::Unmetered;
 use crate::pod::PodFacts;
 
 /// upstream: minCandidateNodesPercentage and minCandidateNodesAbsolute.
@@ -151,7 +152,7 @@ impl Trial<'_> {
 
     fn refusal(&self) -> Option<Vec<Cow<'static, str>>> {
         let (pod, node, cluster) = (self.pod, self.node, self.cluster);
-        let misfit = fit::misfit_with_nominated(pod, node, &self.usage, &self.state, cluster);
+        let misfit = fit::misfit_with_nominated(pod, node, &self.usage, &self.state, cluster, &mut Unmetered);
         misfit.map(|misfit| misfit.reasons)
     }
 

@@ -1,3 +1,4 @@
+use crate::meter::Unmetered;
 use serde_json::{Value, json};
 
 use super::*;
@@ -15,7 +16,7 @@ fn started(name: &str, cpu: &str, priority: i32, at: i64, more: Value) -> PodFac
 
 /// What comes of a pod with 2 CPUs and priority 10 that fits nowhere.
 fn looked(pod: &PodFacts, nominated: Option<&str>, cluster: &Cluster) -> String {
-    let rejection = node_for(pod, nominated, cluster, 0).expect_err("it fits nowhere");
+    let rejection = node_for(pod, nominated, cluster, 0, &mut Unmetered).expect_err("it fits nowhere");
     match find(pod, nominated, cluster, &rejection, NOW, 0) {
         Preemption::NotAsked => "not asked".to_owned(),
         Preemption::NotEligible(reason) => reason.to_owned(),

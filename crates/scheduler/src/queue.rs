@@ -113,6 +113,8 @@ struct Group {
     /// When it was last tried: pods that failed come after equals that were not tried since.
     tried: Option<Timestamp>,
     tries: u32,
+    /// It is tried again because it has been resting for long, not because something has changed.
+    is_old: bool,
     refusal: Option<Arc<Refusal>>,
     filters: BTreeSet<Filter>,
 }
@@ -248,6 +250,7 @@ impl Queue {
             stage: Stage::Active,
             tried: None,
             tries: 0,
+            is_old: false,
             refusal: None,
             filters: BTreeSet::new(),
         });
@@ -332,6 +335,7 @@ impl Queue {
         self.unlist(&key);
         let Some(group) = self.groups.get_mut(&key) else { return Vec::new() };
         group.stage = Stage::Resting { since: now };
+        group.is_old = false;
         group.tried = Some(now);
         group.tries = group.tries.saturating_add(1);
         group.filters = rest.filters;
@@ -411,8 +415,19 @@ impl Queue {
         let old: Vec<Key> =
             self.groups.iter().filter(|(_, group)| is_old(group)).map(|(key, _)| key.clone()).collect();
         let count = old.iter().filter_map(|key| self.groups.get(key)).map(|group| group.pods.len()).sum();
-        old.iter().for_each(|key| self.set_stage(key, Stage::Active));
+        for key in &old {
+            self.set_stage(key, Stage::Active);
+            if let Some(group) = self.groups.get_mut(key) {
+                group.is_old = true;
+            }
+        }
         count
+    }
+
+    /// Whether a pod is only tried again because it has been resting for long.
+    pub fn is_old(&self, uid: &str) -> bool {
+        let Some(Place::Group(key, _)) = self.places.get(uid) else { return false };
+        self.groups.get(key).is_some_and(|group| group.is_old)
     }
 
     /// A pod is to be tried again now.

@@ -143,7 +143,9 @@ fn only_what_a_change_may_help_is_tried_again() {
     assert_eq!(queue.wake(at(200), helps_b), 1);
     assert_eq!(drain(&mut queue), ["b"]);
     assert_eq!(queue.wake_old(at(399)), 0);
+    assert!(!queue.is_old("a"));
     assert_eq!(queue.wake_old(at(400)), 1, "after five minutes anyway");
+    assert!(queue.is_old("a"));
     assert_eq!(drain(&mut queue), ["a"]);
 }
 

@@ -5,7 +5,8 @@
 
 use crate::affinity::Liking;
 use crate::cluster::{Cluster, Node};
-use crate::fit::{matches_term, tolerates_taint};
+use crate::fit::{Filter, matches_term, tolerates_taint};
+use crate::meter::{Code, Meter, Plugin, Point};
 use crate::pod::{Demand, PodFacts};
 use crate::spread;
 
@@ -15,12 +16,17 @@ const SPREAD_WEIGHT: i64 = 2;
 const POD_AFFINITY_WEIGHT: i64 = 2;
 
 /// The best of some nodes; `None` if there are none.
-pub fn best<'a>(pod: &PodFacts, cluster: &Cluster, nodes: &[&'a Node]) -> Option<&'a Node> {
+pub fn best<'a>(
+    pod: &PodFacts,
+    cluster: &Cluster,
+    nodes: &[&'a Node],
+    meter: &mut impl Meter,
+) -> Option<&'a Node> {
     // upstream: one node is not scored.
-    if let [node] = nodes {
-        return Some(*node);
+    if let [] | [_] = nodes {
+        return nodes.first().copied();
     }
-    let scores = totals(pod, cluster, nodes);
+    let scores = meter.point(Point::Score, |meter| totals(pod, cluster, nodes, meter), |_| Code::Success);
     let places = nodes.iter().zip(scores).enumerate();
     let best = places.max_by_key(|(place, (node, score))| {
         (*score, std::cmp::Reverse(node.usage.pods), std::cmp::Reverse(*place))
@@ -29,29 +35,32 @@ pub fn best<'a>(pod: &PodFacts, cluster: &Cluster, nodes: &[&'a Node]) -> Option
 }
 
 /// The score of each node.
-pub fn totals(pod: &PodFacts, cluster: &Cluster, nodes: &[&Node]) -> Vec<i64> {
+pub fn totals(pod: &PodFacts, cluster: &Cluster, nodes: &[&Node], meter: &mut impl Meter) -> Vec<i64> {
     let demand = &*pod.demand;
-    let mut totals: Vec<i64> =
-        nodes.iter().map(|node| least_allocated(demand, node) + balanced(demand, node)).collect();
-    let mut add = |scores: Vec<i64>, weight: i64| {
-        for (total, score) in totals.iter_mut().zip(scores) {
+    let each = |score: &dyn Fn(&Node) -> i64| nodes.iter().map(|node| score(node)).collect::<Vec<i64>>();
+    let mut totals = vec![0; nodes.len()];
+    let mut add = |plugin: Plugin, weight: i64, scores: &dyn Fn() -> Option<Vec<i64>>| {
+        let code = |scores: &Option<Vec<i64>>| scores.as_ref().map_or(Code::Skip, |_| Code::Success);
+        let scores = meter.plugin(Point::Score, plugin, scores, code);
+        for (total, score) in totals.iter_mut().zip(scores.into_iter().flatten()) {
             *total += weight * score;
         }
     };
-    let taints: Vec<i64> = nodes.iter().map(|node| disliked_taints(demand, node)).collect();
-    add(reversed(&taints), TAINT_WEIGHT);
-    if !demand.node_preferences.is_empty() {
-        let weights: Vec<i64> = nodes.iter().map(|node| preferred(demand, node)).collect();
-        add(scaled(&weights), NODE_AFFINITY_WEIGHT);
-    }
-    if let Some(scores) = spread::scores(pod, cluster, nodes) {
-        add(scores, SPREAD_WEIGHT);
-    }
-    let liking = Liking::of(pod, cluster);
-    if !liking.is_empty() {
-        let weights: Vec<i64> = nodes.iter().map(|node| liking.of_node(&node.facts)).collect();
-        add(stretched(&weights), POD_AFFINITY_WEIGHT);
-    }
+    let by = Plugin::Filter;
+    add(by(Filter::NodeResourcesFit), 1, &|| Some(each(&|node| least_allocated(demand, node))));
+    add(Plugin::Balance, 1, &|| Some(each(&|node| balanced(demand, node))));
+    add(by(Filter::TaintToleration), TAINT_WEIGHT, &|| {
+        Some(reversed(&each(&|node| disliked_taints(demand, node))))
+    });
+    add(by(Filter::NodeAffinity), NODE_AFFINITY_WEIGHT, &|| {
+        let has_wishes = !demand.node_preferences.is_empty();
+        has_wishes.then(|| scaled(&each(&|node| preferred(demand, node))))
+    });
+    add(by(Filter::PodTopologySpread), SPREAD_WEIGHT, &|| spread::scores(pod, cluster, nodes));
+    add(by(Filter::InterPodAffinity), POD_AFFINITY_WEIGHT, &|| {
+        let liking = Liking::of(pod, cluster);
+        (!liking.is_empty()).then(|| stretched(&each(&|node| liking.of_node(&node.facts))))
+    });
     totals
 }
 

@@ -1,3 +1,4 @@
+use crate::meter::Unmetered;
 use serde_json::{Value, json};
 
 use super::*;
@@ -7,7 +8,7 @@ use crate::testing::{cluster, node, pod, sized};
 fn chosen(pod: &PodFacts, nodes: Vec<NodeFacts>, pods: Vec<(&'static str, PodFacts)>) -> String {
     let cluster = cluster(nodes, pods);
     let nodes: Vec<&Node> = cluster.nodes().collect();
-    best(pod, &cluster, &nodes).expect("a node").facts.name.clone()
+    best(pod, &cluster, &nodes, &mut Unmetered).expect("a node").facts.name.clone()
 }
 
 fn plain(names: &[&str]) -> Vec<NodeFacts> {
@@ -43,9 +44,12 @@ fn scores_are_upstreams() {
     // a: cpu 1000 of 2000 left 50, memory 200 MiB of 1 GiB left 80: 65. Balance: 0.5 and 0: 75 after 100: 62.
     // b: cpu 2000 of 2000 left 0, memory 400 MiB left 60: 30. Balance: 1 and 0: 50 after 75: 62.
     // Taints: 100 with weight 3 for both.
-    assert_eq!(totals(&sized("p", "1", 0, json!({})), &cluster, &nodes), [65 + 62 + 300, 30 + 62 + 300]);
+    assert_eq!(
+        totals(&sized("p", "1", 0, json!({})), &cluster, &nodes, &mut Unmetered),
+        [65 + 62 + 300, 30 + 62 + 300]
+    );
     // Without requests there is no balance.
-    assert_eq!(totals(&pod(json!({})), &cluster, &nodes), [87 + 300, 52 + 300]);
+    assert_eq!(totals(&pod(json!({})), &cluster, &nodes, &mut Unmetered), [87 + 300, 52 + 300]);
 }
 
 #[test]

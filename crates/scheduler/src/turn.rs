@@ -10,6 +10,7 @@ use crate::driver::Scheduler;
 use crate::events::{Reason, Report, reference};
 use crate::hints::Change;
 use crate::message;
+use crate::meter::{Code, Meter, Plugin, Point};
 use crate::metrics::Attempt;
 use crate::pod::{PodFacts, Uid};
 use crate::preempt::{self, Candidate, Preemption};
@@ -43,12 +44,13 @@ impl Scheduler {
         let Some(first) = self.queue.first(now) else { return false };
         let (pod, nominated) = (first.pod.clone(), first.nominated.clone());
         self.start = self.start.wrapping_add(1);
-        let found = cycle::node_for(&pod, nominated.as_deref(), &self.cluster, self.start);
+        let mut meter = self.config.metrics.stopwatch(self.start);
+        let found = cycle::node_for(&pod, nominated.as_deref(), &self.cluster, self.start, &mut meter);
         self.config.metrics.looked(started.elapsed());
         match found.map(|node| node.facts.name.clone()) {
             Ok(node) => self.assume(&pod, node, started),
             Err(rejection) => {
-                self.reject(&pod, nominated.as_deref(), *rejection);
+                self.reject(&pod, nominated.as_deref(), *rejection, &mut meter);
                 self.config.metrics.tried(Attempt::Unschedulable, started.elapsed());
             }
         }
@@ -57,19 +59,28 @@ impl Scheduler {
 
     /// The pod counts on the node from now on.
     fn assume(&mut self, pod: &Arc<PodFacts>, node: String, started: Instant) {
-        let tries = self.queue.tries(&pod.uid);
+        let (tries, is_old) = (self.queue.tries(&pod.uid), self.queue.is_old(&pod.uid));
         let Some(waiting) = self.queue.remove(&pod.uid) else { return };
         let waited = self.now().duration_since(waiting.came).as_secs_f64();
         self.cluster.place(pod.clone(), &node);
         self.wake(Change::PodPlaced(pod), |_| true);
         self.config.metrics.scheduled(tries, waited);
+        if is_old {
+            self.config.metrics.scheduled_old();
+        }
         self.binding.insert(pod.uid.clone(), (waiting, started));
         let bind = writes::bind(self.client.clone(), pod.clone(), node);
         self.write(&pod.uid, bind);
     }
 
     /// There is no node for the pod as things are.
-    fn reject(&mut self, pod: &Arc<PodFacts>, nominated: Option<&str>, rejection: Rejection) {
+    fn reject(
+        &mut self,
+        pod: &Arc<PodFacts>,
+        nominated: Option<&str>,
+        rejection: Rejection,
+        meter: &mut impl Meter,
+    ) {
         let now = self.now();
         let preemption = if rejection.nodes_count == 0 {
             Preemption::NoCandidate(Vec::new())
@@ -77,7 +88,18 @@ impl Scheduler {
             Preemption::NotAsked
         } else {
             self.config.metrics.looked_for_room();
-            preempt::find(pod, nominated, &self.cluster, &rejection, now, self.start)
+            let code = |found: &Preemption| match found {
+                Preemption::Chosen(_) => Code::Success,
+                Preemption::NotAsked | Preemption::NotEligible(_) | Preemption::NoCandidate(_) => {
+                    Code::Unschedulable
+                }
+            };
+            let find = || preempt::find(pod, nominated, &self.cluster, &rejection, now, self.start);
+            meter.point(
+                Point::PostFilter,
+                |meter| meter.plugin(Point::PostFilter, Plugin::Preemption, find, code),
+                code,
+            )
         };
         let message = message::refusal(&rejection, &preemption);
         let (node, candidate) = match preemption {
@@ -97,6 +119,7 @@ impl Scheduler {
             nominated: node.clone(),
         };
         let mut told = self.queue.rest_first(rest, now);
+        self.config.metrics.incoming("unschedulable", "ScheduleAttemptFailure", 1);
         // The one that was tried is reported each time, the others when there is news for them.
         told.retain(|uid| *uid != pod.uid);
         self.report_failure(pod, &message);
@@ -143,7 +166,7 @@ impl Scheduler {
             client: self.client.clone(),
             recorder: self.recorder.clone(),
             clock: self.config.clock.clone(),
-            adds_conditions: self.config.adds_conditions,
+            gates: self.config.gates,
         };
         self.writes.spawn(eviction.run(pod.clone(), candidate, Instant::now()));
     }
@@ -180,7 +203,9 @@ impl Scheduler {
 
     pub(crate) fn on_written(&mut self, written: Written) {
         match written {
-            Written::Bound { uid, outcome } => {
+            Written::Bound { uid, outcome, took } => {
+                let is_done = !matches!(outcome, Outcome::Failed(_));
+                self.config.metrics.bound(is_done, took);
                 self.settle(&uid);
                 self.on_bound(&uid, outcome);
             }

@@ -6,9 +6,12 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::{Api, Client};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::Request;
+use kube::{Api, Client, Resource};
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
+use windlass_api::Gates;
 use windlass_api::names::{self, disruption};
 
 use crate::events::{Reason, Recorder, Report, reference};
@@ -24,7 +27,7 @@ const VICTIMS_AT_ONCE: usize = 16;
 #[derive(Debug)]
 pub(crate) enum Written {
     /// A bind.
-    Bound { uid: Uid, outcome: Outcome },
+    Bound { uid: Uid, outcome: Outcome, took: Duration },
     /// A condition.
     Told { uid: Uid },
     /// Pods were asked to leave.
@@ -44,6 +47,7 @@ pub(crate) enum Outcome {
 
 /// Binds a pod to a node.
 pub(crate) async fn bind(client: Client, pod: Arc<PodFacts>, node: String) -> Written {
+    let started = Instant::now();
     let pods = Api::<Pod>::namespaced(client, &pod.namespace);
     let binding = json!({
         "apiVersion": "v1",
@@ -61,7 +65,7 @@ pub(crate) async fn bind(client: Client, pod: Arc<PodFacts>, node: String) -> Wr
             failed(&pods, &pod, &node, error).await
         }
     };
-    Written::Bound { uid: pod.uid.clone(), outcome }
+    Written::Bound { uid: pod.uid.clone(), outcome, took: started.elapsed() }
 }
 
 /// An answer that was lost, or that somebody else was quicker, is not a failure: the pod says what it is.
@@ -132,8 +136,8 @@ pub(crate) struct Eviction {
     pub client: Client,
     pub recorder: Recorder,
     pub clock: Clock,
-    /// Whether they are marked as disrupted first.
-    pub adds_conditions: bool,
+    /// Whether they are marked as disrupted first, and told why in the draft's way.
+    pub gates: Gates,
 }
 
 impl Eviction {
@@ -152,17 +156,23 @@ impl Eviction {
         Written::Preempted { uid: pod.uid.clone(), is_done, took: started.elapsed() }
     }
 
+    async fn delete(&self, victim: &PodFacts) -> kube::Result<()> {
+        let requests = Request::new(Pod::url_path(&(), Some(&victim.namespace)));
+        let request = requests.delete(&victim.name, &DeleteParams::default());
+        let options = delete_options(victim, &self.gates).to_string().into_bytes();
+        let request = request.map_err(kube::Error::BuildRequest)?.map(|_| options);
+        self.client.request::<IgnoredAny>(request).await.map(drop)
+    }
+
     /// Marks a victim and deletes it, with its own grace period. One that is gone has left.
     async fn end(&self, pod: &PodFacts, victim: &PodFacts, node: &str) -> bool {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &victim.namespace);
         let ended = async {
-            if self.adds_conditions {
+            if self.gates.pod_disruption_conditions {
                 let patch = Patch::Strategic(disrupted(victim, (self.clock)()));
                 pods.patch_status(&victim.name, &PatchParams::default(), &patch).await?;
             }
-            let preconditions = Preconditions { uid: Some(victim.uid.to_string()), resource_version: None };
-            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-            pods.delete(&victim.name, &params).await
+            self.delete(victim).await
         };
         match ended.await {
             Ok(_) => {}
@@ -181,6 +191,16 @@ impl Eviction {
         });
         true
     }
+}
+
+/// How a pod that has to leave is deleted: only that one, and with the reason if the first draft of the failure policy is on.
+fn delete_options(victim: &PodFacts, gates: &Gates) -> Value {
+    let preconditions = json!({"uid": *victim.uid});
+    let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
+    if gates.retriable_and_non_retriable_failures {
+        options["reason"] = json!(disruption::PREEMPTION_BY_SCHEDULER);
+    }
+    options
 }
 
 /// The status of a pod that has to leave. A condition that is true already keeps its time.

@@ -356,6 +356,10 @@ struct NodeArgs {
     #[arg(long)]
     evict: bool,
 
+    /// Switch features on or off: Name=true,Name=false
+    #[arg(long, value_name = "GATES", default_value = "", hide_default_value = true, long_help = gates_help())]
+    feature_gates: Gates,
+
     /// How many processes and threads a container may have [default: as many as the machine allows]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
     pod_pids_limit: Option<i64>,
@@ -528,6 +532,7 @@ impl TryFrom<NodeArgs> for node::Options {
             shutdown_grace: args.shutdown_grace_period,
             shutdown_grace_critical: args.shutdown_grace_period_critical_pods,
             evicts: args.evict,
+            gates: args.feature_gates,
             pids_max: args.pod_pids_limit,
             runs_any_image_on_host: matches!(args.runtime, Some(Runtime::Host)),
         })
@@ -619,7 +624,7 @@ mod tests {
     fn flags_of_a_node_reach_its_options() {
         let line = "windlass node --server https://s:1 --token t --certificate-authority ca --name n --data-dir d \
                     --shutdown-grace-period 9s --shutdown-grace-period-critical-pods 2s --evict --pod-pids-limit 7 \
-                    --runtime host";
+                    --feature-gates PodDisruptionConditions=false --runtime host";
         let command = Cli::try_parse_from(line.split_whitespace()).expect("parses").command;
         let Command::Node(args) = command else { panic!("{command:?}") };
         let expected = node::Options {
@@ -629,6 +634,7 @@ mod tests {
             shutdown_grace: Duration::from_secs(9),
             shutdown_grace_critical: Duration::from_secs(2),
             evicts: true,
+            gates: Gates { pod_disruption_conditions: false, ..Gates::default() },
             pids_max: Some(7),
             runs_any_image_on_host: true,
         };

@@ -10,6 +10,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tokio::signal::unix::{SignalKind, signal};
+use windlass_api::Gates;
 use windlass_controllers::connect;
 use windlass_controllers::events::{self, Recorder};
 use windlass_node::events::Report;
@@ -33,6 +34,8 @@ pub struct Options {
     pub shutdown_grace_critical: Duration,
     /// Evict pods when the machine is short of memory or disk.
     pub evicts: bool,
+    /// Which features are on.
+    pub gates: Gates,
     /// How many processes a container may have.
     pub pids_max: Option<i64>,
     /// Run the command of any image on this machine.
@@ -99,6 +102,7 @@ async fn run(options: &Options) -> Result<(), Error> {
     let data_dir = std::fs::canonicalize(&options.data_dir).map_err(|error| start(&error))?;
     let mut node = windlass_node::Config::new(client.clone(), name.clone(), &data_dir);
     node.runtime_override_host = options.runs_any_image_on_host;
+    node.gates = options.gates;
     node.pids_max = options.pids_max;
     node.shutdown = shutdown::of_periods(options.shutdown_grace, options.shutdown_grace_critical);
     node.eviction = options.evicts.then(|| eviction(&data_dir));

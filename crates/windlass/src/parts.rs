@@ -82,7 +82,7 @@ impl Parts {
         let metrics = config.metrics.clone();
         tasks.spawn(JobController::new(client.clone(), config).run(cancel.clone()));
         let scheduling = windlass_scheduler::Config {
-            adds_conditions: setup.gates.pod_disruption_conditions,
+            gates: setup.gates,
             // Nobody reads the events of a run.
             publishes_events: setup.keeps_house,
             ..windlass_scheduler::Config::default()
@@ -101,7 +101,7 @@ impl Parts {
             let mut config = windlass_node::Config::new(client.clone(), node.name, node.directory);
             config.capacity = node.capacity;
             config.runtime_override_host = setup.runs_any_image_on_host;
-            config.disruption_conditions = setup.gates.pod_disruption_conditions;
+            config.gates = setup.gates;
             config.keeps_logs = setup.keeps_logs;
             // Nobody would read them in a run of one Job.
             config.events = setup.keeps_house.then(|| crate::node::publish(client));
@@ -149,7 +149,7 @@ fn end_pods(
     tasks.spawn(pod_gc::run(cluster(), clock(), config, metrics.clone(), cancel.clone()));
     tasks.spawn(taint_eviction::run(cluster(), clock(), marks, metrics.clone(), cancel.clone()));
     let config = disruption::Config { marks, ..disruption::Config::default() };
-    tasks.spawn(disruption::run(cluster(), clock(), config, cancel.clone()));
+    tasks.spawn(disruption::run(cluster(), clock(), config, metrics.clone(), cancel.clone()));
 }
 
 fn keep_house(
@@ -177,10 +177,10 @@ fn keep_house(
                 }
             },
         };
-        let (clock, cancel) = (|| Arc::clone(&clock), || cancel.clone());
+        let (clock, metrics, cancel) = (|| Arc::clone(&clock), || metrics.clone(), || cancel.clone());
         future::join(
-            OwnerCollector::run(client.clone(), Arc::clone(&discovery), clock(), cancel()),
-            namespace::run(client, discovery, clock(), cancel()),
+            OwnerCollector::run(client.clone(), Arc::clone(&discovery), clock(), metrics(), cancel()),
+            namespace::run(client, discovery, clock(), metrics(), cancel()),
         )
         .await;
     });

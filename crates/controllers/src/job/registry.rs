@@ -148,8 +148,8 @@ struct Index {
 impl Registry {
     pub(super) fn new(gates: Gates, manages: Manages, metrics: Metrics) -> Self {
         Self {
-            jobs_due: Queue::default(),
-            orphans_due: Queue::default(),
+            jobs_due: Queue::new("job", &metrics),
+            orphans_due: Queue::new("job_orphan_pod", &metrics),
             gates,
             manages,
             metrics,

@@ -86,7 +86,7 @@ impl World {
             looks.fetch_add(1, Ordering::SeqCst);
             Timestamp::now()
         });
-        let (client, cancel) = (self.client.clone(), self.cancel.clone());
+        let (client, metrics, cancel) = (self.client.clone(), self.metrics.clone(), self.cancel.clone());
         tokio::spawn(async move {
             let discovery = Discovery::new(client.clone()).run().await.expect("the server has a discovery");
             let (discovery, clock): (_, Clock) = (Arc::new(discovery), Arc::new(Timestamp::now));
@@ -95,9 +95,10 @@ impl World {
                     client.clone(),
                     Arc::clone(&discovery),
                     Arc::clone(&clock),
+                    metrics.clone(),
                     cancel.clone(),
                 ),
-                namespace::run(client, discovery, clock, cancel),
+                namespace::run(client, discovery, clock, metrics, cancel),
             )
             .await;
         });
@@ -149,7 +150,8 @@ impl World {
     pub fn keep_budgets(&self, config: disruption::Config) {
         let config = disruption::Config { marks: Marks::of(&self.gates), ..config };
         let cluster = self.cluster(self.client.clone());
-        tokio::spawn(disruption::run(cluster, Arc::new(Timestamp::now), config, self.cancel.clone()));
+        let (clock, metrics) = (Arc::new(Timestamp::now), self.metrics.clone());
+        tokio::spawn(disruption::run(cluster, clock, config, metrics, self.cancel.clone()));
     }
 
     /// Starts the controller of nodes, with a clock of its own that is so many seconds ahead.

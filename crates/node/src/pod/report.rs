@@ -71,10 +71,12 @@ impl Work {
 
     /// Reports the end, and lets a deleted pod go.
     pub(super) async fn finish(mut self, mut updates: mpsc::UnboundedReceiver<Update>) -> Done {
+        // A container that never ran is written down as lost below: that is not how the pod was.
+        let as_it_was = phase::of(&self.plans, &self.records, false);
         lifecycle::conclude(&self.plans, &mut self.records, Timestamp::now());
         // Before anybody hears of the end and sends the next pod.
         self.context.ledger.lock().remove(self.uid());
-        let verdict = self.verdict();
+        let verdict = self.verdict(as_it_was);
         while !self.is_gone
             && let Some((wanted, patch)) = self.patch_to(&verdict)
         {
@@ -104,8 +106,12 @@ impl Work {
     }
 
     /// The last phase of the pod, and what else is to be said about its end.
-    fn verdict(&self) -> Verdict {
-        let phase = self.api_end().unwrap_or_else(|| phase::of(&self.plans, &self.records, true));
+    fn verdict(&self, as_it_was: Phase) -> Verdict {
+        let is_final = phase::is_final(self.ending.map(|ending| ending.cause), &self.context.config.gates);
+        let phase = self.api_end().unwrap_or_else(|| match is_final {
+            true => phase::of(&self.plans, &self.records, true),
+            false => as_it_was,
+        });
         if self.ending.is_some_and(|ending| ending.cause == Cause::DeadlineExceeded) {
             let reason = Some(("DeadlineExceeded".to_owned(), DEADLINE_MESSAGE.to_owned()));
             return Verdict { phase: Phase::Failed, reason, disruption: None };
@@ -113,7 +119,8 @@ impl Work {
         let Some(order) = &self.order else { return Verdict { phase, reason: None, disruption: None } };
         // As upstream: what ended well in spite of it has no reason, but was disrupted.
         let reason = (phase == Phase::Failed).then(|| (order.reason.to_owned(), order.message.clone()));
-        let disruption = order.disruption.clone().filter(|_| self.context.config.disruption_conditions);
+        let disruption =
+            order.disruption.clone().filter(|_| self.context.config.gates.pod_disruption_conditions);
         Verdict { phase, reason, disruption }
     }
 }

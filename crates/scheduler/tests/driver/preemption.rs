@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
+use windlass_api::Gates;
 
 use crate::world::{Fate, World, condition, node_of, nominated, once, refusal};
 
@@ -62,12 +63,24 @@ async fn a_pod_leaves_with_its_own_grace_period_and_is_marked_before() {
 
 #[tokio::test]
 async fn without_the_gate_no_condition_is_added() {
-    let world = World::new();
-    world.start_with(|config| config.adds_conditions = false, |_| Fate::Passes);
+    let world = World::with(Gates { pod_disruption_conditions: false, ..Gates::default() });
+    world.start();
     occupied(&world, 30).await;
     world.pod("urgent", "1", of_class("high")).await;
     let victim = world.until_pod("victim", "leaving", is_deleting).await;
     assert_eq!(condition(&victim, "DisruptionTarget"), None);
+}
+
+#[tokio::test]
+async fn with_the_draft_on_the_reason_of_the_deletion_ends_in_the_status() {
+    for (is_on, want) in [(true, Some("PreemptionByScheduler")), (false, None)] {
+        let world = World::with(Gates { retriable_and_non_retriable_failures: is_on, ..Gates::default() });
+        world.start();
+        occupied(&world, 30).await;
+        world.pod("urgent", "1", of_class("high")).await;
+        let victim = world.until_pod("victim", "leaving", is_deleting).await;
+        assert_eq!(victim.status.and_then(|status| status.reason).as_deref(), want, "{is_on}");
+    }
 }
 
 #[tokio::test]

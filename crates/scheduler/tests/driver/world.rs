@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tower::{BoxError, Service, service_fn};
+use windlass_api::Gates;
 use windlass_scheduler::{Config, Metrics, Scheduler};
 
 /// How long anything may take before a test gives up on it.
@@ -52,6 +53,7 @@ pub struct World {
     /// The writes of the scheduler, but for events: method and path.
     pub writes: Arc<Mutex<Vec<String>>>,
     pub metrics: Metrics,
+    gates: Gates,
     cancel: CancellationToken,
 }
 
@@ -63,11 +65,17 @@ impl Drop for World {
 
 impl World {
     pub fn new() -> Self {
-        let server = windlass_apiserver::Server::new(windlass_apiserver::Config::default());
+        Self::with(Gates::default())
+    }
+
+    /// With other features on, in the server and in the scheduler.
+    pub fn with(gates: Gates) -> Self {
+        let config = windlass_apiserver::Config { gates, ..windlass_apiserver::Config::default() };
+        let server = windlass_apiserver::Server::new(config);
         let client = Client::new(server.router(), "default");
         let (pods, nodes) = (Api::default_namespaced(client.clone()), Api::all(client.clone()));
         let (writes, metrics, cancel) = (Arc::default(), Metrics::default(), CancellationToken::new());
-        Self { server, client, pods, nodes, writes, metrics, cancel }
+        Self { server, client, pods, nodes, writes, metrics, gates, cancel }
     }
 
     pub fn start(&self) {
@@ -80,7 +88,7 @@ impl World {
         set: impl FnOnce(&mut Config),
         judge: impl Fn(&str) -> Fate + Send + Sync + 'static,
     ) {
-        let mut config = Config { metrics: self.metrics.clone(), ..Config::default() };
+        let mut config = Config { metrics: self.metrics.clone(), gates: self.gates, ..Config::default() };
         set(&mut config);
         let scheduler = Scheduler::with_config(self.tapped(Arc::new(judge)), config);
         tokio::spawn(scheduler.run(self.cancel.clone()));

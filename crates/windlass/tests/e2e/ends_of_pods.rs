@@ -120,6 +120,36 @@ impl World {
         plain(status, job)
     }
 
+    /// The Jobs of all actions, with their pods asleep; from now on new pods succeed.
+    async fn sleepers(&self) {
+        for action in ACTIONS {
+            let job = self.make(action, json!({})).await;
+            self.asleep(&job).await;
+        }
+        self.let_go();
+    }
+
+    /// The status of every Job's failed pod, whole.
+    async fn assert_failed(&self, want: &Value) {
+        for action in ACTIONS {
+            let status = comparable(self.failed(&action.to_lowercase()).await);
+            assert_eq!(status, comparable(want.clone()), "{action}");
+        }
+    }
+
+    /// A pod failed and was not disrupted: it counts, whatever the rule for disruptions says.
+    async fn assert_counted(&self) {
+        for action in ACTIONS {
+            let want = failed("BackoffLimitExceeded", BACKOFF_LIMIT, json!({"failed": 1}));
+            assert_eq!(self.verdict(&action.to_lowercase()).await, want, "{action}");
+        }
+    }
+
+    async fn delete(&self, pod: &Value) {
+        let name = pod["metadata"]["name"].as_str().expect("a name");
+        self.pods().delete(name, &DeleteParams::default()).await.expect("deleted");
+    }
+
     /// What each of the three Jobs makes of a pod that was disrupted, when new pods succeed.
     async fn assert_verdict(&self, action: &str) {
         let name = action.to_lowercase();
@@ -164,41 +194,42 @@ async fn wait_for<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String
     }
 }
 
-/// The whole status of a pod that ran on a node here, was asked to end, and did.
+/// The whole status of a pod that ran on a node here and was disrupted: it was asked to end, and did.
 fn terminated(reason: &str, message: &str) -> Value {
-    json!({
-        "phase": "Failed", "qosClass": "BestEffort", "startTime": "TIME", "observedGeneration": 2,
-        "hostIP": "127.0.0.1", "hostIPs": [{"ip": "127.0.0.1"}], "podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}],
-        "conditions": ended(conditions(Some((reason, message)))),
-        "containerStatuses": [{
+    let mut status = stopped(143, 2);
+    let disruption = json!({"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message,
+        "lastTransitionTime": "TIME"});
+    status["conditions"].as_array_mut().expect("a list").push(disruption);
+    status
+}
+
+/// The whole status of a pod that ran on a node here and has stopped with that code.
+fn stopped(exit_code: i32, generation: i64) -> Value {
+    let end = json!({"exitCode": exit_code, "reason": "Error", "startedAt": "TIME", "finishedAt": "TIME"});
+    on_node(
+        generation,
+        json!({
             "name": "main", "image": "host", "imageID": "", "ready": false, "started": false, "restartCount": 0,
-            "lastState": {},
-            "state": {"terminated": {"exitCode": 143, "reason": "Error", "startedAt": "TIME", "finishedAt": "TIME"}},
-        }],
+            "lastState": {}, "state": {"terminated": end},
+        }),
+    )
+}
+
+/// The whole status of a pod that was on a node here and has failed.
+fn on_node(generation: i64, container: Value) -> Value {
+    let said = |kind: &str, status: &str, reason: Option<&str>| json!({"type": kind, "status": status, "reason": reason, "lastTransitionTime": "TIME"});
+    json!({
+        "phase": "Failed", "qosClass": "BestEffort", "startTime": "TIME", "observedGeneration": generation,
+        "hostIP": "127.0.0.1", "hostIPs": [{"ip": "127.0.0.1"}], "podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}],
+        "conditions": [
+            said("PodScheduled", "True", None),
+            said("ContainersReady", "False", Some("PodFailed")),
+            said("Initialized", "True", None),
+            said("PodReadyToStartContainers", "False", None),
+            said("Ready", "False", Some("PodFailed")),
+        ],
+        "containerStatuses": [container],
     })
-}
-
-/// With what a node says of a pod that has failed.
-fn ended(mut conditions: Value) -> Value {
-    let all = conditions.as_array_mut().expect("a list");
-    for (kind, status, reason) in [
-        ("ContainersReady", "False", Some("PodFailed")),
-        ("Initialized", "True", None),
-        ("PodReadyToStartContainers", "False", None),
-        ("Ready", "False", Some("PodFailed")),
-    ] {
-        all.push(json!({"type": kind, "status": status, "reason": reason, "lastTransitionTime": "TIME"}));
-    }
-    conditions
-}
-
-fn conditions(disruption: Option<(&str, &str)>) -> Value {
-    let mut all = vec![json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": "TIME"})];
-    if let Some((reason, message)) = disruption {
-        all.push(json!({"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message,
-            "lastTransitionTime": "TIME"}));
-    }
-    Value::Array(all)
 }
 
 /// What differs between runs and says nothing here is left out, and conditions stand in the order of their types.
@@ -253,18 +284,11 @@ async fn a_preempted_pod_fails_as_a_disrupted_one() {
 #[tokio::test]
 async fn a_pod_evicted_by_a_taint_fails_as_a_disrupted_one() {
     let world = World::start().await;
-    for action in ACTIONS {
-        let job = world.make(action, json!({})).await;
-        world.asleep(&job).await;
-    }
+    world.sleepers().await;
     let kubectl = world.kubectl();
-    world.let_go();
     kubectl.must(&["taint", "node", "node-1", "k=v:NoExecute"]);
-    for action in ACTIONS {
-        let status = comparable(world.failed(&action.to_lowercase()).await);
-        let want = terminated("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint");
-        assert_eq!(status, comparable(want), "{action}");
-    }
+    let message = "Taint manager: deleting due to NoExecute taint";
+    world.assert_failed(&terminated("DeletionByTaintManager", message)).await;
     kubectl.must(&["taint", "node", "node-1", "k-"]);
     for action in ACTIONS {
         world.assert_verdict(action).await;
@@ -274,20 +298,12 @@ async fn a_pod_evicted_by_a_taint_fails_as_a_disrupted_one() {
 #[tokio::test]
 async fn a_pod_of_a_drained_node_fails_as_a_disrupted_one() {
     let world = World::start().await;
-    for action in ACTIONS {
-        let job = world.make(action, json!({})).await;
-        world.asleep(&job).await;
-    }
+    world.sleepers().await;
     let kubectl = world.kubectl();
-    world.let_go();
     // The pods stay until they were looked at: kubectl would wait for that.
     let drained = kubectl.run(&["drain", "node-1", "--timeout=3s"]);
     assert!(drained.stdout.contains("node/node-1 cordoned"), "{drained:?}");
-    for action in ACTIONS {
-        let status = comparable(world.failed(&action.to_lowercase()).await);
-        let want = terminated("EvictionByEvictionAPI", "Eviction API: evicting");
-        assert_eq!(status, comparable(want), "{action}");
-    }
+    world.assert_failed(&terminated("EvictionByEvictionAPI", "Eviction API: evicting")).await;
     kubectl.must(&["uncordon", "node-1"]);
     for action in ACTIONS {
         world.assert_verdict(action).await;
@@ -320,14 +336,12 @@ async fn a_pod_of_a_node_that_is_gone_fails_as_a_disrupted_one() {
         world.pods().patch_status(name, &PatchParams::default(), &runs).await.expect("patched");
     }
     world.kubectl().must(&["delete", "node", "ghost"]);
-    for action in ACTIONS {
-        let status = comparable(world.failed(&action.to_lowercase()).await);
-        let want = json!({
-            "phase": "Failed", "qosClass": "BestEffort", "observedGeneration": 1,
-            "conditions": conditions(Some(("DeletionByPodGC", "PodGC: node no longer exists"))),
-        });
-        assert_eq!(status, comparable(want), "{action}");
-    }
+    let gone = json!({"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
+        "message": "PodGC: node no longer exists", "lastTransitionTime": "TIME"});
+    let placed = json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": "TIME"});
+    let want = json!({"phase": "Failed", "qosClass": "BestEffort", "observedGeneration": 1,
+        "conditions": [placed, gone]});
+    world.assert_failed(&want).await;
     // Those that come after it have somewhere to go again.
     ghost(&world).await;
     for action in ["Count", "FailJob"] {
@@ -344,22 +358,17 @@ async fn a_pod_of_a_node_that_is_gone_fails_as_a_disrupted_one() {
 async fn a_pod_deleted_before_it_was_placed_fails_and_is_no_disruption() {
     let world = World::start().await;
     for action in ACTIONS {
-        let job = world.make(action, json!({"nodeSelector": {"kind": "nowhere"}})).await;
+        let job = world.make(action, json!({"nodeSelector": {"kind": "none"}})).await;
         let is_told = |pod: &Value| pod["status"]["conditions"][0]["reason"] == "Unschedulable";
-        let pod = world.pod(&job, "is refused", is_told).await;
-        let name = pod["metadata"]["name"].as_str().expect("a name");
-        world.pods().delete(name, &DeleteParams::default()).await.expect("deleted");
+        world.delete(&world.pod(&job, "is refused", is_told).await).await;
     }
-    for action in ACTIONS {
-        let job = action.to_lowercase();
-        let status = comparable(world.failed(&job).await);
-        assert_eq!(status["phase"], "Failed");
-        let kinds: Vec<&Value> =
-            status["conditions"].as_array().expect("a list").iter().map(|one| &one["type"]).collect();
-        assert_eq!(kinds, ["PodScheduled"], "{action}");
-        let want = failed("BackoffLimitExceeded", BACKOFF_LIMIT, json!({"failed": 1}));
-        assert_eq!(world.verdict(&job).await, want, "{action}");
-    }
+    let message = "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector. no new claims to \
+                   deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
+    let refused = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
+        "lastTransitionTime": "TIME"});
+    let want = json!({"phase": "Failed", "qosClass": "BestEffort", "observedGeneration": 2, "conditions": [refused]});
+    world.assert_failed(&want).await;
+    world.assert_counted().await;
 }
 
 #[tokio::test]
@@ -369,18 +378,14 @@ async fn a_pod_that_could_not_start_fails_when_deleted_and_is_no_disruption() {
         let container = json!([{"name": "main", "image": "no-such-image:1", "command": ["true"]}]);
         let job = world.make(action, json!({"containers": container})).await;
         let is_stuck = |pod: &Value| !pod["status"]["containerStatuses"][0]["state"]["waiting"].is_null();
-        let pod = world.pod(&job, "can't start", is_stuck).await;
-        let name = pod["metadata"]["name"].as_str().expect("a name");
-        world.pods().delete(name, &DeleteParams::default()).await.expect("deleted");
+        world.delete(&world.pod(&job, "can't start", is_stuck).await).await;
     }
-    for action in ACTIONS {
-        let job = action.to_lowercase();
-        let status = world.failed(&job).await;
-        let conditions = status["conditions"].as_array().expect("a list");
-        assert!(conditions.iter().all(|one| one["type"] != "DisruptionTarget"), "{action}: {status}");
-        let want = failed("BackoffLimitExceeded", BACKOFF_LIMIT, json!({"failed": 1}));
-        assert_eq!(world.verdict(&job).await, want, "{action}");
-    }
+    let lost = json!({"exitCode": 137, "reason": "ContainerStatusUnknown", "finishedAt": "TIME",
+        "message": "The container could not be located when the pod was terminated"});
+    let container = json!({"name": "main", "image": "no-such-image:1", "imageID": "", "ready": false,
+        "started": false, "restartCount": 0, "lastState": {}, "state": {"terminated": lost}});
+    world.assert_failed(&on_node(2, container)).await;
+    world.assert_counted().await;
 }
 
 #[tokio::test]
@@ -389,16 +394,11 @@ async fn a_container_that_is_killed_fails_and_is_no_disruption() {
     for action in ACTIONS {
         // Two of them are one to the node, as in Kubernetes.
         let command = json!(["sh", "-c", "kill -KILL $$$$"]);
-        let job = world
-            .make(action, json!({"containers": [{"name": "main", "image": "host", "command": command}]}))
-            .await;
-        let status = world.failed(&job).await;
-        assert_eq!(status["containerStatuses"][0]["state"]["terminated"]["exitCode"], 137, "{action}");
-        let conditions = status["conditions"].as_array().expect("a list");
-        assert!(conditions.iter().all(|one| one["type"] != "DisruptionTarget"), "{action}: {status}");
-        let want = failed("BackoffLimitExceeded", BACKOFF_LIMIT, json!({"failed": 1}));
-        assert_eq!(world.verdict(&job).await, want, "{action}");
+        let container = json!([{"name": "main", "image": "host", "command": command}]);
+        world.make(action, json!({"containers": container})).await;
     }
+    world.assert_failed(&stopped(137, 1)).await;
+    world.assert_counted().await;
 }
 
 #[tokio::test]
