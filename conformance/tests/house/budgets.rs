@@ -62,8 +62,8 @@ pub async fn at_least_half(p: &mut Place) -> Result<()> {
     p.events(&["PodDisruptionBudget keep UnmanagedPods"]).await
 }
 
-/// How many pods a Job should have is not told.
-pub async fn at_most_one_of_a_job(p: &mut Place) -> Result<()> {
+/// A budget `keep` for a pod `one` of a Job. It counts from how many there should be, which a Job does not tell.
+pub async fn that_can_not_be_computed(p: &mut Place) -> Result<Value> {
     p.node("a", json!({})).await?;
     let job = p.make(JOBS, foreign_job("job")).await?;
     let mut owned = owned_by(&job, "Job", true);
@@ -72,7 +72,12 @@ pub async fn at_most_one_of_a_job(p: &mut Place) -> Result<()> {
     p.make(BUDGETS, budget("keep", json!({"maxUnavailable": 1}))).await?;
     let failed =
         |one: &Value| condition(one, "DisruptionAllowed").is_some_and(|one| one["reason"] == "SyncFailed");
-    let budget = p.until(BUDGETS, "keep", "to fail", failed).await?;
+    p.until(BUDGETS, "keep", "to fail", failed).await
+}
+
+/// How many pods a Job should have is not told.
+pub async fn at_most_one_of_a_job(p: &mut Place) -> Result<()> {
+    let budget = that_can_not_be_computed(p).await?;
     p.write_down("budget", budget);
     p.events(&["PodDisruptionBudget keep CalculateExpectedPodCountFailed"]).await
 }

@@ -117,7 +117,11 @@ pub async fn finished_one(p: &mut Place) -> Result<()> {
     let job = job_of(p, &cron, "running").await?;
     p.patch_status(CRON_JOBS, "cron", json!({"active": active(&job), "lastScheduleTime": ago(60)})).await?;
     p.patch_status(JOBS, "running", finished("SuccessCriteriaMet", "Complete", 5)).await?;
-    let cron = p.until(CRON_JOBS, "cron", "to see it", |one| list(one, "/status/active").is_empty()).await?;
+    // These are two looks: the second finds a Job that ended well and is not active.
+    let has_seen = |one: &Value| {
+        list(one, "/status/active").is_empty() && !one["status"]["lastSuccessfulTime"].is_null()
+    };
+    let cron = p.until(CRON_JOBS, "cron", "to see it", has_seen).await?;
     p.write_down("cron job", cron);
     p.events(&["CronJob cron SawCompletedJob"]).await
 }

@@ -3,8 +3,8 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::budgets::{budget, foreign_job, until_counts, web};
-use crate::place::{BUDGETS, JOBS, PODS, Place, and, condition, held, owned_by};
+use crate::budgets::{budget, that_can_not_be_computed, until_counts, web};
+use crate::place::{BUDGETS, PODS, Place, and, held};
 
 async fn evict(p: &mut Place, step: &str, pod: &str, query: &str) {
     let path = format!("{}/{pod}/eviction{query}", p.path(PODS));
@@ -113,15 +113,7 @@ pub async fn with_two_budgets(p: &mut Place) -> Result<()> {
 
 /// What can't be counted allows nothing, and says why.
 pub async fn with_a_budget_that_can_not_be_computed(p: &mut Place) -> Result<()> {
-    p.node("a", json!({})).await?;
-    let job = p.make(JOBS, foreign_job("job")).await?;
-    let mut owned = owned_by(&job, "Job", true);
-    owned["metadata"]["ownerReferences"][0]["controller"] = json!(true);
-    p.running("one", "a", and(web(), owned)).await?;
-    p.make(BUDGETS, budget("keep", json!({"maxUnavailable": 1}))).await?;
-    let failed =
-        |one: &Value| condition(one, "DisruptionAllowed").is_some_and(|one| one["reason"] == "SyncFailed");
-    p.until(BUDGETS, "keep", "to fail", failed).await?;
+    that_can_not_be_computed(p).await?;
     evict(p, "refused", "one", "").await;
     Ok(())
 }

@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use windlass_conformance::scenario::{list, text};
 
-use crate::place::{NODES, PODS, Place, condition, has_taint};
+use crate::place::{NODES, PODS, Place, condition, has_taint, is_deleted};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
@@ -53,7 +53,10 @@ pub async fn silent_with_a_pod_that_may_not_stay(p: &mut Place) -> Result<()> {
     p.node("b", json!({})).await?;
     p.running("new", "a", impatient(UNREACHABLE)).await?;
     p.lose("a");
-    let pod = p.until_disrupted("new").await?;
+    let is_over = |pod: &Value| {
+        is_deleted(pod) && condition(pod, "DisruptionTarget").is_some() && is_ready(pod, "False")
+    };
+    let pod = p.until(PODS, "new", "to be disrupted and not to be ready", is_over).await?;
     p.write_down("pod", pod);
     p.events(&["Pod new NodeNotReady", "Pod new TaintManagerEviction"]).await
 }

@@ -178,17 +178,9 @@ const SCENARIOS_MIN: usize = 60;
 /// Scenarios under way at a time.
 const AT_ONCE: usize = 40;
 
-/// What these write down depends on the moment at which a controller looks, on both sides: they are compared by
-/// `cargo xtask conformance house`, where a person reads what differs.
-const MOMENTARY: [&str; 3] = ["cron_jobs/", "lost_nodes/", "namespaces/"];
-
 fn wanted(scenarios: &'static [Scenario]) -> impl Iterator<Item = &'static Scenario> {
     let only = std::env::var("ONLY").unwrap_or_default();
-    let is_whole = std::env::var("WINDLASS_CONFORMANCE").is_ok_and(|how| how == "full") || !only.is_empty();
-    let is_momentary = |name: &str| MOMENTARY.iter().any(|kind| name.starts_with(kind));
-    scenarios
-        .iter()
-        .filter(move |scenario| scenario.0.starts_with(&only) && (is_whole || !is_momentary(scenario.0)))
+    scenarios.iter().filter(move |scenario| scenario.0.starts_with(&only))
 }
 
 /// What a side wrote down, and how it ended.

@@ -18,8 +18,9 @@ pub async fn emptied(p: &mut Place) -> Result<()> {
     let name = doomed(p, json!({})).await?;
     p.make_in(&name, JOBS, foreign_job("job")).await?;
     p.make_in(&name, PODS, pod("one", json!({}))).await?;
-    p.delete(NAMESPACES, &name, json!({})).await?;
-    p.note("on its way", NAMESPACES, &name).await?;
+    // What the answer shows, nobody has worked on yet.
+    let doomed = p.delete(NAMESPACES, &name, json!({})).await?;
+    p.write_down("on its way", doomed);
     p.until_gone(NAMESPACES, &name).await
 }
 

@@ -16,7 +16,7 @@ fn by(owner: &Value, blocks: bool) -> Value {
 }
 
 async fn delete(p: &Place, name: &str, policy: &str) -> Result<()> {
-    p.delete(MAPS, name, json!({"propagationPolicy": policy})).await
+    p.delete(MAPS, name, json!({"propagationPolicy": policy})).await.map(drop)
 }
 
 /// They go after it.

@@ -148,7 +148,7 @@ impl Place {
     /// Takes a node away.
     pub async fn remove_node(&self, node: &str) -> Result<()> {
         self.lose(node);
-        self.delete(NODES, &self.on(node), json!({})).await
+        self.delete(NODES, &self.on(node), json!({})).await.map(drop)
     }
 
     /// Makes a pod; `more` is merged into it.
@@ -226,10 +226,10 @@ impl Place {
         self.patch(plural, &format!("{name}/status"), json!({"status": status})).await
     }
 
-    /// Deletes an object.
-    pub async fn delete(&self, plural: &str, name: &str, options: Value) -> Result<()> {
+    /// Deletes an object, and gives the answer.
+    pub async fn delete(&self, plural: &str, name: &str, options: Value) -> Result<Value> {
         let path = format!("{}/{name}", self.path(plural));
-        self.session.prepare(Method::DELETE, &path, options).await.map(drop)
+        self.session.prepare(Method::DELETE, &path, options).await
     }
 
     /// Lets go of an object.
