@@ -21,7 +21,7 @@ impl Path {
 
     /// The field `name` below this one.
     pub fn child(&self, name: &str) -> Self {
-        if self.0.is_empty() { Self(name.to_owned()) } else { Self(format!("{}.{name}", self.0)) }
+        if self.0.is_empty() { Self(name.to_owned()) } else { self.with(&[".", name]) }
     }
 
     /// The item at `index` of the list here.
@@ -31,7 +31,16 @@ impl Path {
 
     /// The value under `key` of the map here.
     pub fn key(&self, key: &str) -> Self {
-        Self(format!("{}[{key}]", self.0))
+        self.with(&["[", key, "]"])
+    }
+
+    /// Every rule makes paths, also when nothing is wrong: no formatting, one allocation.
+    fn with(&self, parts: &[&str]) -> Self {
+        let mut text =
+            String::with_capacity(self.0.len() + parts.iter().map(|part| part.len()).sum::<usize>());
+        text.push_str(&self.0);
+        parts.iter().for_each(|part| text.push_str(part));
+        Self(text)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Warnings: what the API server accepts but tells the client.
 
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
-use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
 
 use crate::field::Path;
@@ -46,8 +46,7 @@ pub fn pod_on_create(pod: &Pod) -> Vec<String> {
             wrong.join(" ")
         ));
     }
-    let template = PodTemplateSpec { metadata: Some(pod.metadata.clone()), spec: pod.spec.clone() };
-    warnings.extend(pod_template_warnings(&template, &Path::root()));
+    warnings.extend(pod_template_warnings(Some(&pod.metadata), pod.spec.as_ref(), &Path::root()));
     warnings
 }
 
@@ -74,6 +73,7 @@ fn of_spec(spec: &JobSpec) -> Vec<String> {
              Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
         ));
     }
-    warnings.extend(pod_template_warnings(&spec.template, &path.child("template")));
+    let (meta, pod) = (spec.template.metadata.as_ref(), spec.template.spec.as_ref());
+    warnings.extend(pod_template_warnings(meta, pod, &path.child("template")));
     warnings
 }

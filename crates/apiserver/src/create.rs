@@ -1,7 +1,6 @@
 //! POST: a name, the server's part of `metadata`, the kind's hook, and one attempt at the store.
 
-use axum::body::Body;
-use http::{Response, StatusCode};
+use http::StatusCode;
 use windlass_api::field;
 use windlass_api::validation::meta as meta_rules;
 use windlass_store::{Error, Key};
@@ -14,8 +13,8 @@ use crate::object::Object;
 use crate::request::{Query, Target};
 use crate::resources::Resource;
 use crate::status::{Result, Status};
-use crate::write::{Written, check_size};
-use crate::{Shared, admission, answer, bootstrap, environment};
+use crate::write::{Answer, Written, check_size};
+use crate::{Shared, admission, bootstrap, environment};
 
 /// upstream: how many generated names are tried.
 const GENERATE_TRIES: usize = 8;
@@ -27,13 +26,13 @@ pub(crate) fn create(
     query: &Query,
     writer: &Writer,
     body: &[u8],
-) -> Result<Response<Body>> {
+) -> Result<Answer> {
     let (object, mut warnings) = decode(target.resource, body, Validation::parse(query, "CreateOptions")?)?;
     let is_dry_run = query.dry_run("CreateOptions")?;
-    let written = create_object(shared, target, Some(writer), object, is_dry_run)
+    let mut written = create_object(shared, target, Some(writer), object, is_dry_run)
         .map_err(|status| status.with_warnings(&warnings))?;
-    warnings.extend(written.warnings);
-    Ok(answer::object(StatusCode::CREATED, written.bytes, &warnings))
+    warnings.append(&mut written.warnings);
+    Ok(written.answer(StatusCode::CREATED, &warnings))
 }
 
 /// Stores a new object. Without a writer it says already who owns its fields.
@@ -117,14 +116,17 @@ fn create_named(
         if shared.store.get(&key).is_some() {
             return Ok(Err(object.name().to_owned()));
         }
-        return Ok(Ok(Written { bytes: draft.unstamped(), revision: 0, warnings }));
+        return Ok(Ok(Written { bytes: draft.unstamped(), revision: 0, warnings, ticket: None }));
     }
-    match shared.store.create(key, object.attributes(resource, None), |revision| draft.stamp(revision)) {
-        Ok(record) => {
+    let attributes = object.attributes(resource, None);
+    match shared.store.begin_create(key, attributes, |revision| draft.stamp(revision)) {
+        Ok(ticket) => {
+            let mut written = Written::begun(ticket, warnings);
             if resource.plural == "namespaces" {
+                written = written.wait()?;
                 bootstrap::fill(shared, object.name());
             }
-            Ok(Ok(Written { bytes: record.bytes.clone(), revision: record.revision, warnings }))
+            Ok(Ok(written))
         }
         Err(Error::Exists(_)) => Ok(Err(object.name().to_owned())),
         Err(Error::Log(error)) => Err(Status::not_stored(&error)),

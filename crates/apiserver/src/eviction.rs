@@ -181,8 +181,9 @@ fn take_disruption(shared: &Shared, pod: &Target, budget: &str, is_dry_run: bool
     write::update(shared, &target, Scope::Server, None, is_dry_run, |old| {
         check_budget(old)?;
         Ok(disrupted_budget(old, &pod.name, &now))
-    })?;
-    Ok(())
+    })?
+    .wait()
+    .map(drop)
 }
 
 fn check_budget(budget: &Object) -> Result<()> {
@@ -251,7 +252,8 @@ fn mark_and_delete(shared: &Shared, target: &Target, options: &Options) -> Resul
         let written = write::update(shared, target, Scope::Server, None, false, |old| {
             options.check_preconditions(target.resource, old)?;
             Ok(disrupted(old, &now))
-        })?;
+        })?
+        .wait()?;
         // The condition is a write of its own, so a version that held before it holds after it.
         if let Some(Preconditions { resource_version: Some(version), .. }) = &mut options.preconditions {
             *version = written.revision.to_string();

@@ -79,6 +79,7 @@ use form::Form;
 use managed::Writer;
 use request::{Query, Target};
 use status::{Result, Status};
+use write::Answer;
 
 /// How a server is set up.
 pub struct Config {
@@ -327,8 +328,7 @@ async fn route(shared: &Arc<Shared>, request: Request<Body>) -> Result<Response<
     }
     let body = request::read_body(&mut head, body).await?;
     let resource = target.resource;
-    let response = if shared.is_durable {
-        // The disk is waited for on a thread of its own, so that writes of one task can share a sync.
+    let answer = if shared.is_durable && waits_in_between(&head.method, &target) {
         let shared = Arc::clone(shared);
         let work = move || change(&shared, &head, &target, &query, &body);
         let done = tokio::task::spawn_blocking(work).await;
@@ -336,7 +336,15 @@ async fn route(shared: &Arc<Shared>, request: Request<Body>) -> Result<Response<
     } else {
         change(shared, &head, &target, &query, &body)?
     };
+    let response = answer.done().await?;
     form.convert(resource, response, shared.config.clock.now()).await
+}
+
+/// What writes more than once waits for the disk before it is done: that needs a thread of its own.
+fn waits_in_between(method: &Method, target: &Target) -> bool {
+    method == Method::DELETE
+        || (method == Method::POST && target.resource.plural == "namespaces")
+        || target.subresource == "eviction"
 }
 
 /// POST to the collection of bindings: the body names the pod.
@@ -352,9 +360,7 @@ async fn bind(
     let query = Query::parse(&head.uri)?;
     let body = request::read_body(&mut head, body).await?;
     let target = pods::binding_target(namespace, &body)?;
-    let shared = Arc::clone(shared);
-    let done = tokio::task::spawn_blocking(move || pods::bind(&shared, &target, &query, &body)).await;
-    done.map_err(|error| Status::internal(&format!("write: {error}")))?
+    pods::bind(shared, &target, &query, &body)?.done().await
 }
 
 /// Everything that is not a GET.
@@ -364,7 +370,7 @@ fn change(
     target: &Target,
     query: &Query,
     body: &[u8],
-) -> Result<Response<Body>> {
+) -> Result<Answer> {
     let has_status = target.resource.has_status;
     let is_pod = target.resource.plural == "pods";
     let is_namespace = target.resource.plural == "namespaces";
@@ -388,10 +394,10 @@ fn change(
             create::create(shared, target, query, &writer, body)
         }
         (&Method::POST, _, "binding") if is_pod => pods::bind(shared, target, query, body),
-        (&Method::POST, _, "eviction") if is_pod => eviction::create(shared, target, query, body),
+        (&Method::POST, _, "eviction") if is_pod => Ok(eviction::create(shared, target, query, body)?.into()),
         (&Method::POST, _, "token") if is_account => {
             request::require_json(&head.headers)?;
-            service_account::create(shared, target, body)
+            Ok(service_account::create(shared, target, body)?.into())
         }
         (&Method::PUT, name, "") if !name.is_empty() => {
             request::require_json(&head.headers)?;
@@ -411,8 +417,8 @@ fn change(
         (&Method::PATCH, _, "status") if has_status => {
             write::patch(shared, target, query, head, body, write::Scope::Status)
         }
-        (&Method::DELETE, "", _) => delete::collection(shared, target, query, body),
-        (&Method::DELETE, _, "") => delete::one(shared, target, query, body),
+        (&Method::DELETE, "", _) => Ok(delete::collection(shared, target, query, body)?.into()),
+        (&Method::DELETE, _, "") => Ok(delete::one(shared, target, query, body)?.into()),
         (_, _, "") => Err(Status::method_not_allowed()),
         (_, _, "status") if has_status => Err(Status::method_not_allowed()),
         (_, _, "finalize") if is_namespace => Err(Status::method_not_allowed()),

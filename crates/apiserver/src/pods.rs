@@ -1,7 +1,6 @@
 //! The subresources of pods that only the server itself can do: binding. [`crate::eviction`] is the other.
 
-use axum::body::Body;
-use http::{Response, StatusCode};
+use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use windlass_api::field;
@@ -10,7 +9,7 @@ use crate::admission::topology;
 use crate::object::{self, Object};
 use crate::request::{Query, Target};
 use crate::status::{self, Result, Status};
-use crate::write::{self, Scope};
+use crate::write::{self, Answer, Scope};
 use crate::{Shared, answer};
 
 #[derive(Debug, Default, Deserialize)]
@@ -45,25 +44,32 @@ pub(crate) fn bound_name(body: &[u8]) -> Result<String> {
 }
 
 /// Puts a pod on a node, once.
-pub(crate) fn bind(shared: &Shared, target: &Target, query: &Query, body: &[u8]) -> Result<Response<Body>> {
+pub(crate) fn bind(shared: &Shared, target: &Target, query: &Query, body: &[u8]) -> Result<Answer> {
     let binding: Binding = decode("Binding", body)?;
     if !matches!(binding.metadata.name.as_str(), "") && binding.metadata.name != target.name {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
     check_binding(&binding)?;
     let now = shared.now_text();
-    write::update(shared, target, Scope::Server, None, query.dry_run("CreateOptions")?, |old| {
-        if !binding.metadata.uid.is_empty() && binding.metadata.uid != old.uid() {
-            let (asked, found) = (binding.metadata.uid.as_str(), old.uid());
-            return Err(Status::another_uid(target.resource, &target.namespace, &target.name, asked, found));
-        }
-        let mut pod = bound(old, &binding, &now)?;
-        if binding.target.kind == "Node" {
-            pod.add_labels(topology::of_node(shared, &binding.target.name));
-        }
-        Ok(pod)
-    })?;
-    Ok(answer::json(StatusCode::CREATED, &status::success(StatusCode::CREATED, None), &[]))
+    let written =
+        write::update(shared, target, Scope::Server, None, query.dry_run("CreateOptions")?, |old| {
+            if !binding.metadata.uid.is_empty() && binding.metadata.uid != old.uid() {
+                let (asked, found) = (binding.metadata.uid.as_str(), old.uid());
+                return Err(Status::another_uid(
+                    target.resource,
+                    &target.namespace,
+                    &target.name,
+                    asked,
+                    found,
+                ));
+            }
+            let mut pod = bound(old, &binding, &now)?;
+            if binding.target.kind == "Node" {
+                pod.add_labels(topology::of_node(shared, &binding.target.name));
+            }
+            Ok(pod)
+        })?;
+    Ok(written.told(answer::json(StatusCode::CREATED, &status::success(StatusCode::CREATED, None), &[])))
 }
 
 /// The namespace of `/api/v1/namespaces/{namespace}/bindings`.

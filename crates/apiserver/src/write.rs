@@ -9,7 +9,7 @@ use http::{Response, StatusCode};
 use serde_json::Value;
 use windlass_api::field;
 use windlass_api::validation::meta as meta_rules;
-use windlass_store::{Error, Record};
+use windlass_store::{Error, Record, Ticket};
 
 use crate::body::{check_name, check_place, decode, typed_meta};
 use crate::create::create_object;
@@ -51,12 +51,64 @@ impl Scope {
     }
 }
 
-/// What came of a write.
+/// What comes of a write once it is durable.
+#[must_use = "a write that was not waited for may be lost"]
 pub(crate) struct Written {
     pub(crate) bytes: Bytes,
-    /// The revision of the object that is stored now.
+    /// The revision of the object that is stored then.
     pub(crate) revision: u64,
     pub(crate) warnings: Warnings,
+    /// Nothing when nothing had to be written.
+    pub(crate) ticket: Option<Ticket<Attributes>>,
+}
+
+impl Written {
+    /// What is on its way.
+    pub(crate) fn begun(ticket: Ticket<Attributes>, warnings: Warnings) -> Self {
+        let record = ticket.record();
+        Self { bytes: record.bytes.clone(), revision: record.revision, warnings, ticket: Some(ticket) }
+    }
+
+    /// Waits for the disk.
+    pub(crate) fn wait(mut self) -> Result<Self> {
+        if let Some(ticket) = self.ticket.take() {
+            ticket.wait().map_err(|error| Status::not_stored(&error))?;
+        }
+        Ok(self)
+    }
+
+    /// The answer that shows the object, to be sent when it is durable.
+    pub(crate) fn answer(self, code: StatusCode, warnings: &[String]) -> Answer {
+        let response = answer::object(code, self.bytes.clone(), warnings);
+        self.told(response)
+    }
+
+    /// An answer that tells of it.
+    pub(crate) fn told(self, response: Response<Body>) -> Answer {
+        Answer { response, ticket: self.ticket }
+    }
+}
+
+/// An answer that may be sent when what it tells is durable.
+pub(crate) struct Answer {
+    response: Response<Body>,
+    ticket: Option<Ticket<Attributes>>,
+}
+
+impl Answer {
+    /// Waits for the disk.
+    pub(crate) async fn done(self) -> Result<Response<Body>> {
+        if let Some(ticket) = self.ticket {
+            ticket.done().await.map_err(|error| Status::not_stored(&error))?;
+        }
+        Ok(self.response)
+    }
+}
+
+impl From<Response<Body>> for Answer {
+    fn from(response: Response<Body>) -> Self {
+        Self { response, ticket: None }
+    }
 }
 
 /// PUT of an object or of its status.
@@ -67,7 +119,7 @@ pub(crate) fn replace(
     head: &Parts,
     body: &[u8],
     scope: Scope,
-) -> Result<Response<Body>> {
+) -> Result<Answer> {
     let writer = Writer::parse(query, head, "UpdateOptions", scope.subresource())?;
     let (mut object, mut warnings) =
         decode(target.resource, body, Validation::parse(query, "UpdateOptions")?)?;
@@ -78,14 +130,14 @@ pub(crate) fn replace(
     match updated {
         Err(status) if status.is_not_found() && target.resource.create_on_update && scope == Scope::Main => {
             object.meta_mut().remove("resourceVersion");
-            let written = create_object(shared, target, Some(&writer), object, is_dry_run)?;
-            warnings.extend(written.warnings);
-            Ok(answer::object(StatusCode::CREATED, written.bytes, &warnings))
+            let mut written = create_object(shared, target, Some(&writer), object, is_dry_run)?;
+            warnings.append(&mut written.warnings);
+            Ok(written.answer(StatusCode::CREATED, &warnings))
         }
         updated => {
-            let written = updated.map_err(|status| status.with_warnings(&warnings))?;
-            warnings.extend(written.warnings);
-            Ok(answer::object(StatusCode::OK, written.bytes, &warnings))
+            let mut written = updated.map_err(|status| status.with_warnings(&warnings))?;
+            warnings.append(&mut written.warnings);
+            Ok(written.answer(StatusCode::OK, &warnings))
         }
     }
 }
@@ -98,7 +150,7 @@ pub(crate) fn patch(
     head: &Parts,
     body: &[u8],
     scope: Scope,
-) -> Result<Response<Body>> {
+) -> Result<Answer> {
     if media_type(&head.headers) == apply::MEDIA_TYPE {
         return apply::apply(shared, target, query, head, body, scope);
     }
@@ -112,7 +164,7 @@ pub(crate) fn patch(
     let validation = Validation::parse(query, "PatchOptions")?;
     // Of the last try: an earlier one that was overtaken by another write does not count.
     let texts = RefCell::new(Warnings::new());
-    let written = update(shared, target, scope, Some(&writer), query.dry_run("PatchOptions")?, |old| {
+    let mut written = update(shared, target, scope, Some(&writer), query.dry_run("PatchOptions")?, |old| {
         let mut new = patch.apply(target.resource, old)?;
         texts.replace(patch.check_fields(target.resource, body, &new, old, validation)?);
         check_place(&mut new, target)?;
@@ -121,8 +173,8 @@ pub(crate) fn patch(
         Ok(new)
     })?;
     let mut warnings = texts.into_inner();
-    warnings.extend(written.warnings);
-    Ok(answer::object(StatusCode::OK, written.bytes, &warnings))
+    warnings.append(&mut written.warnings);
+    Ok(written.answer(StatusCode::OK, &warnings))
 }
 
 /// Changes an object: `change` makes the new state from the old. Starts over when another write came first, unless the
@@ -188,29 +240,29 @@ fn try_update(
     }
     if new == *old {
         let (bytes, revision) = (record.bytes.clone(), record.revision);
-        return Ok(Some(Written { bytes, revision, warnings }));
+        return Ok(Some(Written { bytes, revision, warnings, ticket: None }));
     }
     let draft = new.draft(resource);
     check_size(&draft)?;
     if is_dry_run {
         let revision = record.revision;
-        return Ok(Some(Written { bytes: draft.stamp(revision), revision, warnings }));
+        return Ok(Some(Written { bytes: draft.stamp(revision), revision, warnings, ticket: None }));
     }
     let attributes = new.attributes(resource, Some((old, &record.attributes)));
     let stamp = |revision| draft.stamp(revision);
     let is_gone = is_released(&new, old);
     let stored = if is_gone {
-        shared.store.delete(&record.key, record.revision, attributes, stamp)
+        shared.store.begin_delete(&record.key, record.revision, attributes, stamp)
     } else {
-        shared.store.update(&record.key, record.revision, attributes, stamp)
+        shared.store.begin_update(&record.key, record.revision, attributes, stamp)
     };
     match stored {
-        Ok(_) if is_gone => {
+        Ok(ticket) if is_gone => {
             // upstream: an object that a write releases is shown at the revision it had
             let revision = record.revision;
-            Ok(Some(Written { bytes: draft.stamp(revision), revision, warnings }))
+            Ok(Some(Written { bytes: draft.stamp(revision), revision, warnings, ticket: Some(ticket) }))
         }
-        Ok(record) => Ok(Some(Written { bytes: record.bytes.clone(), revision: record.revision, warnings })),
+        Ok(ticket) => Ok(Some(Written::begun(ticket, warnings))),
         Err(Error::Conflict(_)) => Ok(None),
         Err(Error::NotFound(_)) => Err(Status::not_found(resource, &target.name)),
         Err(Error::Log(error)) => Err(Status::not_stored(&error)),

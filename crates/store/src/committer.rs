@@ -10,6 +10,7 @@
 use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -20,26 +21,49 @@ use crate::{Key, Shared};
 /// Where a writer waits for its own write, and for the one that its precondition depends on.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
-    outcome: Mutex<Option<Result<(), LogError>>>,
+    state: Mutex<SlotState>,
     bell: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct SlotState {
+    outcome: Option<Result<(), LogError>>,
+    /// The task that waits, if one does. At most one writer waits as a task: the one whose write it is.
+    task: Option<Waker>,
 }
 
 impl Slot {
     pub(crate) fn wait(&self) -> Result<(), LogError> {
-        let mut outcome = self.outcome.lock();
+        let mut state = self.state.lock();
         loop {
-            match &*outcome {
+            match &state.outcome {
                 Some(outcome) => return outcome.clone(),
-                None => self.bell.wait(&mut outcome),
+                None => self.bell.wait(&mut state),
             }
         }
     }
 
+    /// Like [`Self::wait`], for a task.
+    pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Result<(), LogError>> {
+        let mut state = self.state.lock();
+        if let Some(outcome) = &state.outcome {
+            return Poll::Ready(outcome.clone());
+        }
+        state.task = Some(context.waker().clone());
+        Poll::Pending
+    }
+
     fn fill(&self, result: Result<(), LogError>) {
-        let mut outcome = self.outcome.lock();
-        if outcome.is_none() {
-            *outcome = Some(result);
-            self.bell.notify_all();
+        let mut state = self.state.lock();
+        if state.outcome.is_some() {
+            return;
+        }
+        state.outcome = Some(result);
+        let task = state.task.take();
+        drop(state);
+        self.bell.notify_all();
+        if let Some(task) = task {
+            task.wake();
         }
     }
 }

@@ -17,7 +17,8 @@
 //! # A store that outlives the process
 //!
 //! [`Store::open`] keeps objects in a data directory, [`Store::new`] in memory only. Of the former it holds in addition:
-//! * A write returns when it is synced to the disk, and nobody sees it, or is refused because of it, before.
+//! * A write returns, or its [`Ticket`] is done, when it is synced to the disk, and nobody sees it, or is refused because
+//!   of it, before.
 //! * An object that is not what was written is named when the store is opened, and is never served.
 //! * After a sync that failed no write is taken, because nobody can say what the disk holds; reads go on.
 //! * A full disk fails the writes that do not fit, and nothing else.
@@ -34,6 +35,7 @@ mod reserve;
 mod rows;
 mod sqlite;
 mod table;
+mod ticket;
 mod wal;
 mod watch;
 
@@ -50,6 +52,7 @@ pub use key::{Key, Prefix};
 pub use log::{Damage, Log, LogError, Recovery, Stored, Write};
 pub use open::{Decode, OnDamage, OpenError};
 pub use record::{Change, Event, Record};
+pub use ticket::Ticket;
 pub use watch::{Ended, Watch};
 
 use committer::Writer;
@@ -259,6 +262,16 @@ impl<A> Store<A> {
         attributes: A,
         encode: impl FnOnce(u64) -> Bytes,
     ) -> Result<Arc<Record<A>>, Error<A, LogError>> {
+        self.begin_create(key, attributes, encode)?.wait().map_err(Error::Log)
+    }
+
+    /// Like [`Self::create`], but does not wait for the disk.
+    pub fn begin_create(
+        &self,
+        key: Key,
+        attributes: A,
+        encode: impl FnOnce(u64) -> Bytes,
+    ) -> Result<Ticket<A>, Error<A, LogError>> {
         let check = |current: Option<&Arc<Record<A>>>| match current {
             Some(existing) => Err(Error::Exists(Arc::clone(existing))),
             None => Ok(()),
@@ -274,6 +287,17 @@ impl<A> Store<A> {
         attributes: A,
         encode: impl FnOnce(u64) -> Bytes,
     ) -> Result<Arc<Record<A>>, Error<A, LogError>> {
+        self.begin_update(key, expected, attributes, encode)?.wait().map_err(Error::Log)
+    }
+
+    /// Like [`Self::update`], but does not wait for the disk.
+    pub fn begin_update(
+        &self,
+        key: &Key,
+        expected: u64,
+        attributes: A,
+        encode: impl FnOnce(u64) -> Bytes,
+    ) -> Result<Ticket<A>, Error<A, LogError>> {
         self.write(Change::Updated, key, |current| is_at(key, current, expected), attributes, encode)
     }
 
@@ -285,6 +309,17 @@ impl<A> Store<A> {
         attributes: A,
         encode: impl FnOnce(u64) -> Bytes,
     ) -> Result<Arc<Record<A>>, Error<A, LogError>> {
+        self.begin_delete(key, expected, attributes, encode)?.wait().map_err(Error::Log)
+    }
+
+    /// Like [`Self::delete`], but does not wait for the disk.
+    pub fn begin_delete(
+        &self,
+        key: &Key,
+        expected: u64,
+        attributes: A,
+        encode: impl FnOnce(u64) -> Bytes,
+    ) -> Result<Ticket<A>, Error<A, LogError>> {
         self.write(Change::Deleted, key, |current| is_at(key, current, expected), attributes, encode)
     }
 
@@ -296,7 +331,7 @@ impl<A> Store<A> {
         check: impl FnOnce(Option<&Arc<Record<A>>>) -> Result<(), Error<A, LogError>>,
         attributes: A,
         encode: impl FnOnce(u64) -> Bytes,
-    ) -> Result<Arc<Record<A>>, Error<A, LogError>> {
+    ) -> Result<Ticket<A>, Error<A, LogError>> {
         let mut writer = self.shared.writer.lock();
         writer.check_open().map_err(Error::Log)?;
         // Of writers that name the same revision one must win, also if they meet in one batch.
@@ -308,7 +343,7 @@ impl<A> Store<A> {
             drop(writer);
             // What a refusal tells must be durable too, and visible to a caller who reads it to try again.
             if let Some(slot) = staged_by {
-                slot.wait().map_err(Error::Log)?;
+                ticket::aside(|| slot.wait()).map_err(Error::Log)?;
             }
             return Err(refused);
         }
@@ -318,13 +353,12 @@ impl<A> Store<A> {
         writer.last = revision;
         if self.committer.is_none() {
             self.shared.publish(event);
-            return Ok(record);
+            return Ok(Ticket { record, slot: None });
         }
         let slot = writer.stage(event);
         drop(writer);
         self.shared.work.notify_one();
-        slot.wait().map_err(Error::Log)?;
-        Ok(record)
+        Ok(Ticket { record, slot: Some(slot) })
     }
 }
 

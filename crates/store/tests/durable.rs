@@ -10,6 +10,8 @@ use std::thread;
 
 use bytes::Bytes;
 use common::{Text, bytes, contents, database, open, open_faulty, pod, try_open};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use windlass_store::faults::{Fault, Faults};
 use windlass_store::{Change, Error, Key, LogError, OpenError, Prefix};
 
@@ -99,6 +101,39 @@ fn nobody_sees_a_write_before_it_is_durable() {
     });
     assert_eq!(store.revision(), 2);
     assert_eq!(watch.poll().expect("open").len(), 1);
+}
+
+#[tokio::test]
+async fn many_writers_wait_as_tasks_of_one_thread_and_share_a_sync() {
+    let dir = tempfile::tempdir().expect("made");
+    let faults = Faults::default();
+    let store = open_faulty(dir.path(), &faults);
+    let held = faults.hold_syncs();
+    let begin = |name: &str| store.begin_create(pod(name), name.to_owned(), bytes).expect("new");
+    let first = begin("a");
+    faults.wait_for(1, 1);
+    let mut rest = FuturesUnordered::from_iter(["b", "c", "d"].map(|name| begin(name).done()));
+    let mut first = std::pin::pin!(first.done());
+    assert!(futures::poll!(first.as_mut()).is_pending() && futures::poll!(rest.next()).is_pending());
+    assert_eq!((store.revision(), store.list(&pods()).records.len()), (1, 0), "nobody sees them");
+    drop(held);
+    assert_eq!(first.await.expect("written").revision, 2);
+    while let Some(record) = rest.next().await {
+        let record = record.expect("written");
+        assert_eq!(store.get(&record.key).expect("it is seen").revision, record.revision);
+    }
+    assert_eq!(faults.calls(), (4, 2), "appends and syncs");
+}
+
+#[tokio::test]
+async fn who_waits_as_a_task_is_told_of_a_disk_that_fails() {
+    let dir = tempfile::tempdir().expect("made");
+    let faults = Faults::default();
+    let store = open_faulty(dir.path(), &faults);
+    faults.fail_sync(1, Fault::Before);
+    let ticket = store.begin_create(pod("a"), String::new(), bytes).expect("begun");
+    assert!(matches!(ticket.done().await, Err(LogError::Failed(_))));
+    assert!(matches!(store.check_writable(), Err(LogError::Refused(_))));
 }
 
 #[test]

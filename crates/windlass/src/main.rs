@@ -28,10 +28,16 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     // The node agent runs this program once more, as the keeper of its processes.
-    if std::env::args_os().nth(1).is_some_and(|argument| argument == host::KEEPER_ARGUMENT) {
-        return keeper::main();
-    }
-    cli::main()
+    let is_keeper = std::env::args_os().nth(1).is_some_and(|argument| argument == host::KEEPER_ARGUMENT);
+    keep_pages_small(!is_keeper);
+    if is_keeper { keeper::main() } else { cli::main() }
+}
+
+/// The allocator asks for huge pages, which make a server that does nothing half as large again. What pods get is for
+/// them to say, so their keeper takes back what it inherited.
+fn keep_pages_small(is_wanted: bool) {
+    // A kernel without it is fine.
+    _ = rustix::thread::disable_transparent_huge_pages(is_wanted);
 }
 
 /// Logs to standard error what `WINDLASS_LOG` asks for.

@@ -9,7 +9,9 @@ use crate::support::{Case, compare, template};
 #[test]
 fn templates_are_warned_of_all_that_they_should_not_say() {
     compare(CASES.iter().map(|(rule, part, fields, warnings)| {
-        (*rule, pod_template_warnings(&template(part, fields), &Path::new("template")), *warnings)
+        let template = template(part, fields);
+        let (meta, spec) = (template.metadata.as_ref(), template.spec.as_ref());
+        (*rule, pod_template_warnings(meta, spec, &Path::new("template")), *warnings)
     }));
 }
 

@@ -47,10 +47,20 @@ fn is_default(object: &Object) -> bool {
     object.get("globalDefault").and_then(Value::as_bool).unwrap_or(false)
 }
 
+/// Whether the record has the text of it somewhere, as it is written by us.
+fn is_said_to_be_default(bytes: &[u8]) -> bool {
+    const TEXT: &[u8] = br#""globalDefault":true"#;
+    bytes.windows(TEXT.len()).any(|window| window == TEXT)
+}
+
 /// The class of pods that name none. Of several, which only a race can leave, the one with the lowest value.
 fn default_class(shared: &Shared) -> Result<Option<Class>> {
     let mut found: Option<Class> = None;
     for record in shared.store.list(&Prefix::resource_wide(CLASSES)).records {
+        // Most classes are not, and every pod asks.
+        if !is_said_to_be_default(&record.bytes) {
+            continue;
+        }
         let object = Object::from_stored(&record.bytes)?;
         if is_default(&object) {
             let class = Class::of(&object);

@@ -12,9 +12,8 @@ mod check;
 mod merge;
 mod ownership;
 
-use axum::body::Body;
+use http::StatusCode;
 use http::request::Parts;
-use http::{Response, StatusCode};
 use serde_json::{Value, json};
 use windlass_api::field;
 
@@ -28,8 +27,8 @@ use crate::object::{self, Object};
 use crate::request::{Query, Target};
 use crate::resources::Resource;
 use crate::status::{Result, Status};
-use crate::write::{self, Scope};
-use crate::{Shared, answer, yaml};
+use crate::write::{self, Answer, Scope};
+use crate::{Shared, yaml};
 
 use ownership::Applier;
 
@@ -44,7 +43,7 @@ pub(crate) fn apply(
     head: &Parts,
     body: &[u8],
     scope: Scope,
-) -> Result<Response<Body>> {
+) -> Result<Answer> {
     if query.text("fieldManager").is_empty() {
         let path = field::Path::new("fieldManager");
         let error = field::Error::required(&path, "is required for apply patch");
@@ -65,7 +64,7 @@ pub(crate) fn apply(
         warnings()?;
         place(new, target)
     });
-    let (code, written) = match updated {
+    let (code, mut written) = match updated {
         Err(status) if status.is_not_found() && scope == Scope::Main => {
             let mut new = config.over(None, &shared.now_text())?;
             if !new.uid().is_empty() {
@@ -79,8 +78,8 @@ pub(crate) fn apply(
         updated => (StatusCode::OK, updated?),
     };
     let mut texts = warnings()?;
-    texts.extend(written.warnings);
-    Ok(answer::object(code, written.bytes, &texts))
+    texts.append(&mut written.warnings);
+    Ok(written.answer(code, &texts))
 }
 
 fn read(body: &[u8]) -> Result<Value> {

@@ -6,10 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, ContainerPort, NodeSelectorTerm, PodAffinityTerm, PodSpec, PodTemplateSpec, Volume,
+    Affinity, Container, ContainerPort, NodeSelectorTerm, PodAffinityTerm, PodSpec, Volume,
     WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{list, text_of, visit_containers};
 use crate::field::Path;
@@ -19,14 +20,14 @@ use crate::validation::meta::label_value;
 const NULL_SELECTOR: &str = "a null labelSelector results in matching no pod";
 
 /// The texts of the `Warning` headers for a template.
-pub fn pod_template_warnings(template: &PodTemplateSpec, path: &Path) -> Vec<String> {
+pub fn pod_template_warnings(meta: Option<&ObjectMeta>, spec: Option<&PodSpec>, path: &Path) -> Vec<String> {
     let no_spec = PodSpec::default();
-    let spec = template.spec.as_ref().unwrap_or(&no_spec);
+    let spec = spec.unwrap_or(&no_spec);
     let at = path.child("spec");
     let affinity = spec.affinity.clone().unwrap_or_default();
     let mut warnings = node_labels(spec, &affinity, &at);
     warnings.extend(spreading(spec, &at.child("topologySpreadConstraints")));
-    warnings.extend(annotations(template, &path.child("metadata.annotations")));
+    warnings.extend(annotations(meta, &path.child("metadata.annotations")));
     for (i, volume) in list(&spec.volumes).iter().enumerate() {
         warnings.extend(old_volumes(volume, &at.child("volumes").index(i)));
     }
@@ -125,7 +126,7 @@ fn spreading(spec: &PodSpec, path: &Path) -> Vec<String> {
     warnings
 }
 
-fn annotations(template: &PodTemplateSpec, path: &Path) -> Vec<String> {
+fn annotations(meta: Option<&ObjectMeta>, path: &Path) -> Vec<String> {
     const SYSCTLS: &str = "non-functional in v1.11+; use the \"sysctls\" field instead";
     let deprecated = [
         (
@@ -135,7 +136,7 @@ fn annotations(template: &PodTemplateSpec, path: &Path) -> Vec<String> {
         ("security.alpha.kubernetes.io/sysctls", SYSCTLS),
         ("security.alpha.kubernetes.io/unsafe-sysctls", SYSCTLS),
     ];
-    let annotations = template.metadata.clone().unwrap_or_default().annotations.unwrap_or_default();
+    let Some(annotations) = meta.and_then(|meta| meta.annotations.as_ref()) else { return Vec::new() };
     let found = deprecated.into_iter().filter(|(key, _)| annotations.contains_key(*key));
     found.map(|(key, text)| format!("{}: {text}", path.key(key))).collect()
 }
