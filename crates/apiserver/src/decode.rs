@@ -10,6 +10,7 @@ mod scan;
 use std::collections::HashSet;
 
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_ignored::Path;
 use serde_json::Value;
 use windlass_api::field;
@@ -61,15 +62,23 @@ impl Visit for Unknown<'_> {
 
     fn visit<T: DeserializeOwned>(self) -> Self::Output {
         let mut paths = Vec::new();
-        serde_ignored::deserialize::<_, _, T>(self.0, |path| {
+        let read = noting_unknown::<T, _>(self.0, &mut |path| {
             let path = text(&path);
             if !is_draft(&path) {
                 paths.push(path);
             }
-        })
-        .map(|_| paths)
-        .map_err(|error| error.to_string())
+        });
+        read.map(|_| paths).map_err(|error| error.to_string())
     }
+}
+
+/// Reads a type and notes fields that it does not have. Who notes is not part of the type of the reader: what Pods, Jobs
+/// and all other kinds have in common is in the program once, not once for each of them.
+pub(crate) fn noting_unknown<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+    note: &mut dyn FnMut(Path<'_>),
+) -> std::result::Result<T, D::Error> {
+    serde_ignored::deserialize(from, note)
 }
 
 /// A field of Jobs that the typed struct does not know and we do: the first draft of the failure policy.

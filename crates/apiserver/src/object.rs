@@ -12,6 +12,7 @@ use serde::de::value::MapDeserializer;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use crate::decode;
 use crate::fields::{self, Presence, Type};
 use crate::resources::Resource;
 use crate::status::{Result, Status};
@@ -232,7 +233,7 @@ impl Object {
     pub(crate) fn read_whole<T: for<'de> Deserialize<'de>>(&self) -> serde_json::Result<(T, bool)> {
         let fields = self.sections.iter().map(|(field, section)| (field.as_str(), section.value()));
         let mut is_whole = true;
-        let view = serde_ignored::deserialize(MapDeserializer::new(fields), |_| is_whole = false)?;
+        let view = decode::noting_unknown(MapDeserializer::new(fields), &mut |_| is_whole = false)?;
         Ok((view, is_whole))
     }
 

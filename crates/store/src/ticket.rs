@@ -52,7 +52,6 @@ pub(crate) fn aside<T>(block: impl FnOnce() -> T) -> T {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::{Limits, Store};
 
     #[tokio::test]

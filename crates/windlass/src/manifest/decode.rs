@@ -151,8 +151,9 @@ fn strictly<T: DeserializeOwned>(object: &Value, is_extension: fn(&str) -> bool)
         let mut unknown = Vec::new();
         let mut track = serde_path_to_error::Track::new();
         let tracked = serde_path_to_error::Deserializer::new(&object, &mut track);
-        let read: Result<T, _> =
-            serde_ignored::deserialize(tracked, |ignored| unknown.push(path_of(&ignored)));
+        // Not part of the type of the reader, so that all kinds share what they have in common.
+        let note: &mut dyn FnMut(serde_ignored::Path<'_>) = &mut |ignored| unknown.push(path_of(&ignored));
+        let read: Result<T, _> = serde_ignored::deserialize(tracked, note);
         let Err(error) = read else {
             let unknown = unknown.into_iter().filter(|path| !is_extension(path));
             errors.extend(unknown.map(|path| FieldError { text: format!("unknown field {path:?}"), path }));
