@@ -26,6 +26,10 @@ use crate::lease::{Fence, Fenced};
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIME_MAX: Duration = Duration::from_secs(15);
 
+/// What may be on its way to us unasked. Fixed: finding out takes a ping with every other frame, as long as anything comes.
+const STREAM_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 16 << 20;
+
 /// What audit logs and metrics of the API server know us by.
 const USER_AGENT: &str = concat!("windlass/", env!("CARGO_PKG_VERSION"));
 
@@ -58,7 +62,8 @@ pub fn client(config: &Config, fence: Option<Fence>) -> kube::Result<Client> {
     let connector = tls.enable_all_versions().wrap_connector(Connector { tcp, fence });
     let http: legacy::Client<_, Body> = legacy::Client::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
-        .http2_adaptive_window(true)
+        .http2_initial_stream_window_size(STREAM_WINDOW)
+        .http2_initial_connection_window_size(CONNECTION_WINDOW)
         .http2_keep_alive_interval(PING_EVERY)
         .http2_keep_alive_timeout(PING_TIME_MAX)
         .http2_keep_alive_while_idle(true)

@@ -47,7 +47,7 @@ use registry::{Known, Registry};
 
 /// Looks at a Job may take one of so many parts of the time. A look at a Job with many ended pods takes a while, and can
 /// take in many events at once.
-const LOOKS_SHARE: u32 = 10;
+const LOOKS_SHARE: u32 = 30;
 /// A rest shorter than this is none: timers are no finer.
 const REST_MIN: Duration = Duration::from_millis(1);
 /// A wake is never sooner than this, whatever the clocks say: no busy waiting.

@@ -71,7 +71,7 @@ fn settle(claims: Vec<Action>) -> Decision {
 fn compose(
     finish: Option<&Finish>,
     fleet: Fleet,
-    tracking: Tracking,
+    tracking: Tracking<'_>,
     waits: impl Iterator<Item = (Timestamp, Wait)>,
 ) -> Decision {
     let mut notes = fleet.notes;

@@ -57,6 +57,8 @@ pub struct Settings {
     /// A status write that only counts pods, while there are more to come, comes no sooner after the last than so many
     /// times as long as that one took …
     pub status_spacing_factor: i32,
+    /// … and once more for each so many pods that are to come: they go on coming while one write waits …
+    pub status_spacing_pods: u32,
     /// … and never waits longer than this.
     pub status_spacing_max: SignedDuration,
 }
@@ -72,6 +74,7 @@ impl Default for Settings {
             pods_per_stage_max: 500,
             gauge_spacing: SignedDuration::from_millis(100),
             status_spacing_factor: 4,
+            status_spacing_pods: 250,
             status_spacing_max: SignedDuration::from_secs(2),
         }
     }
@@ -127,8 +130,10 @@ impl OwnWrites {
 
     /// How long after a status write the next one waits that only counts pods, while there are more to come: writes of
     /// the status take a part of the time, however long each takes.
-    pub(crate) fn status_spacing(&self, settings: &Settings) -> SignedDuration {
-        let spacing = self.status_took.checked_mul(settings.status_spacing_factor);
+    pub(crate) fn status_spacing(&self, settings: &Settings, to_come: u32) -> SignedDuration {
+        let more = i32::try_from(to_come / settings.status_spacing_pods.max(1)).unwrap_or(i32::MAX);
+        let factor = settings.status_spacing_factor.saturating_add(more);
+        let spacing = self.status_took.checked_mul(factor);
         spacing
             .unwrap_or(settings.status_spacing_max)
             .clamp(SignedDuration::ZERO, settings.status_spacing_max)
@@ -154,5 +159,31 @@ impl OwnWrites {
     /// What made the write fail may be different now.
     pub(crate) fn forgive(&mut self, kind: Kind) {
         self.holds[kind as usize] = Hold::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longer_a_status_write_took_and_the_more_is_to_come_the_longer_the_next_one_waits() {
+        let settings = Settings::default();
+        let spacing = |took: i64, to_come: u32| {
+            let status_took = SignedDuration::from_millis(took);
+            OwnWrites { status_took, ..OwnWrites::default() }.status_spacing(&settings, to_come).as_millis()
+        };
+        let cases = [
+            ((0, 10_000), 0),
+            ((10, 0), 40),
+            ((10, 249), 40),
+            ((10, 1_000), 80),
+            ((10, 10_000), 440),
+            ((100, 10_000), 2_000),
+            ((10, u32::MAX), 2_000),
+        ];
+        for ((took, to_come), expected) in cases {
+            assert_eq!(spacing(took, to_come), expected, "{took} ms, {to_come} to come");
+        }
     }
 }

@@ -25,13 +25,15 @@ use crate::verdict::{Ending, Finish};
 
 /// What should happen to finalizers and status.
 #[derive(Debug, Default)]
-pub(crate) struct Tracking {
+pub(crate) struct Tracking<'a> {
     pub releases: Vec<Action>,
     pub status: Option<StatusWrite>,
     /// When more can be done.
     pub wake: Option<Timestamp>,
     pub notes: Vec<Note>,
-    /// What is to be said if the status is written.
+    /// Pods that are recorded if the status is written: most looks at a large Job write none, and need no words.
+    recorded: Vec<(&'a PodFacts, Step)>,
+    /// What else is to be said then.
     written: Vec<Note>,
     /// As many pods are recorded as may be on their way into the counters.
     is_full: bool,
@@ -53,12 +55,12 @@ enum Step {
 }
 
 /// Plans the next writes of the counting protocol.
-pub(crate) fn plan(
-    seen: &Observation<'_>,
+pub(crate) fn plan<'a>(
+    seen: &Observation<'a>,
     tally: &Tally<'_>,
     finish: Option<&Finish>,
     fleet: &Fleet,
-) -> Tracking {
+) -> Tracking<'a> {
     let mut tracking = Tracking::default();
     let mut next = seen.job.status.clone();
     settle(seen, tally, &mut next);
@@ -106,12 +108,12 @@ fn settle(seen: &Observation<'_>, tally: &Tally<'_>, next: &mut Status) {
 }
 
 /// Record and release: looks at every pod whose finalizer may go. Not too many are on their way at a time.
-fn walk(
-    seen: &Observation<'_>,
+fn walk<'a>(
+    seen: &Observation<'a>,
     tally: &Tally<'_>,
     finish: Option<&Finish>,
     next: &mut Status,
-    tracking: &mut Tracking,
+    tracking: &mut Tracking<'a>,
 ) {
     let in_flight = &seen.own.in_flight;
     let uncounted = next.uncounted.get_or_insert_default();
@@ -134,8 +136,12 @@ fn walk(
                 continue;
             }
         }
-        let notes = if step == Step::Release { &mut tracking.notes } else { &mut tracking.written };
-        notes.extend(note(seen, tally, pod, step));
+        match step {
+            Step::Release => tracking.notes.extend(note(seen, tally, pod, step)),
+            Step::RecordSuccess | Step::RecordIndex | Step::RecordFailure | Step::Hold => {
+                tracking.recorded.push((pod, step))
+            }
+        }
     }
     if seen.job.is_deleted {
         // Nobody disowns strays any more, and none may keep the Job from going.
@@ -205,6 +211,12 @@ fn carry_indexes(seen: &Observation<'_>, tally: &Tally<'_>, next: &mut Status) {
     }
 }
 
+/// Pods that can still end before the next write: what is left of the Job, as far as it may run at the same time.
+fn to_come(seen: &Observation<'_>, tally: &Tally<'_>) -> u32 {
+    let left = seen.job.completions.map(|completions| completions.saturating_sub(tally.succeeded));
+    left.unwrap_or(u32::MAX).min(seen.job.parallelism)
+}
+
 /// Nothing but times and gauges differs.
 fn same_ledger(old: &Status, new: &Status) -> bool {
     let nobody = Uncounted::default();
@@ -244,7 +256,7 @@ impl Draft {
         seen: &Observation<'_>,
         tally: &Tally<'_>,
         finish: &Finish,
-        tracking: &mut Tracking,
+        tracking: &mut Tracking<'_>,
     ) {
         let Some(written_at) = finish.written_at else { return };
         let totals = tally.totals;
@@ -313,7 +325,7 @@ impl Draft {
     }
 }
 
-impl Tracking {
+impl Tracking<'_> {
     /// Leaves alone what failed a moment ago.
     fn hold_releases(&mut self, seen: &Observation<'_>) {
         if let Some(until) =
@@ -350,13 +362,15 @@ impl Tracking {
         let may_wait = has_more_to_come && !self.is_full && old.conditions == new.conditions;
         let spacing = match (is_urgent, may_wait) {
             (false, _) => seen.settings.gauge_spacing,
-            (true, true) => seen.own.status_spacing(seen.settings),
+            (true, true) => seen.own.status_spacing(seen.settings, to_come(seen, tally)),
             (true, false) => SignedDuration::ZERO,
         };
         let spaced = seen.own.status_written_at.map(|last| later(last, spacing));
         if let Some(until) = spaced.filter(|until| *until > seen.now) {
             return self.wait(until, Wait::Gauges);
         }
+        let recorded = std::mem::take(&mut self.recorded);
+        self.notes.extend(recorded.into_iter().filter_map(|(pod, step)| note(seen, tally, pod, step)));
         self.notes.append(&mut self.written);
         if (old.succeeded, old.failed) != (new.succeeded, new.failed) {
             self.notes.push(Note::Counters {

@@ -9,6 +9,7 @@ mod lint;
 mod manifest;
 mod node;
 mod parts;
+mod rests;
 mod run;
 mod server;
 mod why;
@@ -60,7 +61,20 @@ fn report<E: std::fmt::Display>(ended: Result<(), E>, code: impl Fn(&E) -> u8) -
 
 /// Runs `work` on as many threads as the machine has cores, and leaves without waiting for what it left behind.
 fn with_threads(work: impl Future<Output = ExitCode>) -> ExitCode {
-    match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    with_runtime(tokio::runtime::Builder::new_multi_thread(), work)
+}
+
+/// Runs `work` on this thread, which rests a little when it is woken all the time. Threads that wake each other for every
+/// answer take more time than short work itself.
+fn with_one_thread(work: impl Future<Output = ExitCode>) -> ExitCode {
+    let mut kind = tokio::runtime::Builder::new_current_thread();
+    let rests = rests::Rests::default();
+    kind.on_thread_park(move || rests.take());
+    with_runtime(kind, work)
+}
+
+fn with_runtime(mut kind: tokio::runtime::Builder, work: impl Future<Output = ExitCode>) -> ExitCode {
+    match kind.enable_all().build() {
         Ok(runtime) => {
             let code = runtime.block_on(work);
             runtime.shutdown_background();

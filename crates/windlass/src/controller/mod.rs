@@ -29,7 +29,7 @@ use windlass_job::Settings;
 use windlass_job::backoff::Backoff;
 use windlass_job::observation::Manages;
 
-use crate::{EXIT_BAD_INPUT, EXIT_FAILED, report, with_threads};
+use crate::{EXIT_BAD_INPUT, EXIT_FAILED, report, with_one_thread};
 use health::Health;
 
 /// What is under way when we are asked to stop has this long to end, but never longer than the lease.
@@ -108,7 +108,7 @@ impl Error {
 /// Runs the controller until it is told to stop.
 pub fn main(options: Options) -> ExitCode {
     crate::log_to_stderr("warn");
-    with_threads(async { report(run(options).await, Error::code) })
+    with_one_thread(async { report(run(options).await, Error::code) })
 }
 
 async fn run(options: Options) -> Result<(), Error> {
