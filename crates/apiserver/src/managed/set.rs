@@ -160,7 +160,7 @@ pub(crate) fn below<'a>(set: &'a Set, element: &str) -> Option<&'a Set> {
 
 /// The element of a field of a map.
 pub(crate) fn field(name: &str) -> String {
-    format!("f:{name}")
+    ["f:", name].concat()
 }
 
 /// The element of an item that is told apart by its value.

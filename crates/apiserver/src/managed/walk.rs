@@ -87,6 +87,10 @@ fn zero(ty: &Type) -> Value {
 
 /// The differences of two values that are both there.
 fn diff(sides: Sides, ty: &Type, old: &Value, new: &Value) -> Diff {
+    // Most of an object stays as it is, and to compare is much cheaper than to name what there is.
+    if sides.is_old_typed == sides.is_new_typed && old == new {
+        return Diff::NONE;
+    }
     if ty.is_leaf() {
         return if old == new { Diff::NONE } else { Diff::leaf() };
     }
