@@ -101,6 +101,9 @@ async fn make_node(nodes: &Api<Node>, i: usize) -> Result<()> {
     let labels = json!({"kubernetes.io/hostname": name, "zone": format!("z{}", i % ZONES)});
     let node = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}}))?;
     nodes.create(&PostParams::default(), &node).await?;
+    // A new node is tainted until somebody sees that it is ready.
+    let open = json!({"spec": {"taints": null}});
+    nodes.patch(&name, &PatchParams::default(), &Patch::Merge(open)).await?;
     let status = json!({"status": {"allocatable": {"cpu": "110", "memory": "100Gi", "pods": "110"}}});
     nodes.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await?;
     Ok(())

@@ -4,7 +4,6 @@ use windlass_conformance::compare::Known;
 
 const SCHEMA: &str = "the schema lists no values of texts, and says of more fields that they are required";
 const STRUCTS: &str = "the value is shown with the fields of the API, not of Go's internal types";
-const TAINT: &str = "no taint on a new node: no controller of ours would take it away";
 const UID: &str = "the reference's file of tokens gives users a UID, ours does not";
 const RULES: &str = "who may do everything is told that, and not what else they may";
 const IMPERSONATION: &str = "nobody acts as somebody else here, not even who may do everything";
@@ -24,8 +23,6 @@ pub const KNOWN: &[Known] = known![
     "kubectl explain job.spec.podFailurePolicy.rules" "/out" SCHEMA,
     "kubectl explain pod.spec.containers.env --recursive" "/out" SCHEMA,
     "kubectl set image job/one c=other" "/err" STRUCTS,
-    "kubectl describe node node-a" "/out" TAINT,
-    r#"kubectl get nodes node-a node-b -o jsonpath='{.items[*].spec.taints[*].key}{"\n"}'"# "/out" TAINT,
     "kubectl auth whoami" "/out" UID,
     "kubectl auth can-i --list" "/out" RULES,
     "kubectl auth can-i delete nodes --as=someone" "/err" IMPERSONATION,

@@ -2,6 +2,7 @@
 //!
 //! [`create`] runs before defaults and validation, as upstream's mutating plugins do; [`validate`] runs after them.
 
+mod nodes;
 mod priority;
 mod service_account;
 mod tolerations;
@@ -23,11 +24,18 @@ pub(crate) fn create(shared: &Shared, target: &Target, object: &mut Object) -> R
     if target.resource.namespaced {
         check_namespace(shared, target, object)?;
     }
-    if target.resource.plural == "pods" && shared.config.accounts != Accounts::Ignored {
-        service_account::admit(shared, object)?;
-        priority::admit(shared, object)?;
-        tolerations::admit(object);
-        topology::admit(shared, object);
+    if shared.config.accounts == Accounts::Ignored {
+        return Ok(());
+    }
+    match target.resource.plural {
+        "pods" => {
+            service_account::admit(shared, object)?;
+            priority::admit(shared, object)?;
+            tolerations::admit(object);
+            topology::admit(shared, object);
+        }
+        "nodes" => nodes::admit(object),
+        _ => {}
     }
     Ok(())
 }

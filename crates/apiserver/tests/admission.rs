@@ -231,6 +231,28 @@ async fn a_pod_is_labelled_with_the_zone_and_region_of_its_node() {
 }
 
 #[tokio::test]
+async fn a_new_node_takes_no_pods_until_somebody_says_that_it_is_ready() {
+    let c = shared_cluster(Accounts::Checked);
+    let not_ready = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+    let other = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"});
+    let cases = [
+        (json!({}), json!([not_ready])),
+        (json!({"spec": {"taints": null}}), json!([not_ready])),
+        (json!({"spec": {"taints": [other]}}), json!([other, not_ready])),
+        (json!({"spec": {"taints": [not_ready, other]}}), json!([not_ready, other])),
+    ];
+    for (i, (mut node, want)) in cases.into_iter().enumerate() {
+        node["metadata"] = json!({"name": format!("n{i}")});
+        assert_eq!(made(&c, "/api/v1/nodes", node).await["spec"]["taints"], want, "{i}");
+    }
+    let open = c.merge("/api/v1/nodes/n0", json!({"spec": {"taints": null}})).await;
+    assert_eq!(open.body["spec"]["taints"], json!(null), "only new ones");
+    let alone = shared_cluster(Accounts::Ignored);
+    let node = made(&alone, "/api/v1/nodes", json!({"metadata": {"name": "n"}})).await;
+    assert_eq!(node["spec"]["taints"], json!(null), "nobody would take it away");
+}
+
+#[tokio::test]
 async fn every_pod_has_an_account_that_is_there() {
     let c = shared_cluster(Accounts::Checked);
     let secrets = json!([{"name": "registry"}]);

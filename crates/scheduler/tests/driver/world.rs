@@ -127,9 +127,12 @@ impl World {
         let mut labels = more.get("labels").cloned().unwrap_or_else(|| json!({}));
         labels["kubernetes.io/hostname"] = json!(name);
         let spec = more.get("spec").cloned().unwrap_or_else(|| json!({}));
+        let taints = spec.get("taints").cloned();
         let node = json!({"metadata": {"name": name, "labels": labels}, "spec": spec, "status": status});
         let node: Node = serde_json::from_value(node).expect("a node");
         self.nodes.create(&PostParams::default(), &node).await.expect("created");
+        // Nobody else is here who sees that it is ready.
+        self.patch_node(name, json!({"spec": {"taints": taints}})).await;
         let patch = Patch::Merge(json!({"status": status}));
         self.nodes.patch_status(name, &PatchParams::default(), &patch).await.expect("patched");
     }

@@ -1,0 +1,23 @@
+//! upstream: admission plugin TaintNodesByCondition. A new node gets no pods before the node lifecycle controller has seen
+//! that it is ready.
+
+use serde_json::{Value, json};
+
+use crate::object::Object;
+
+const KEY: &str = "node.kubernetes.io/not-ready";
+const EFFECT: &str = "NoSchedule";
+
+/// Taints a new node, unless it has that taint already.
+pub(super) fn admit(object: &mut Object) {
+    let taints = object.section_mut("spec").entry("taints").or_insert_with(|| json!([]));
+    if taints.is_null() {
+        *taints = json!([]);
+    }
+    // What is no list is refused by validation.
+    let Some(taints) = taints.as_array_mut() else { return };
+    let is_it = |taint: &Value| taint["key"] == KEY && taint["effect"] == EFFECT;
+    if !taints.iter().any(is_it) {
+        taints.push(json!({"key": KEY, "effect": EFFECT}));
+    }
+}
