@@ -11,7 +11,6 @@ const ORDER: &str = "the fields of a value are shown in the order of the alphabe
 const DIFF: &str = "what changed is shown as fields of the API, not as a diff of Go's internal types";
 const COLUMNS: &str = "columns are not described: no client shows it";
 const FORMS: &str = "answers are JSON, whatever else a client might have had";
-const TAINT: &str = "no taint on a new node: no controller of ours would take it away";
 const MANAGER: &str = "what the server makes itself is managed by windlass";
 const REVIEWS: &str = "a review is not stored: nobody comes to own its fields";
 const ETCD: &str = "streamed lists need a newer etcd than the reference has";
@@ -88,8 +87,6 @@ pub const KNOWN: &[Known] = &[
         "/body/details/causes",
         "the strategy of ConfigMaps looks at labels twice, and the same cause is told once more",
     ),
-    known("objects/nodes/*", "/body/spec", TAINT),
-    known("objects/nodes/*", "/body/items/0/spec", TAINT),
     known("namespaces/lifecycle/by phase", "/body/items/0/metadata/managedFields/0/manager", MANAGER),
     known("namespaces/lifecycle/default", "/body/metadata/managedFields/0/manager", MANAGER),
     known("objects/priority_classes/of the system", "/body/metadata/managedFields/0/manager", MANAGER),

@@ -267,7 +267,10 @@ async fn health_and_figures_can_be_asked_for() {
     crate::support::wait_until("the figures", || {
         let (code, text) = get(&address, "/metrics");
         let lines: BTreeSet<&str> = text.lines().collect();
-        (code == 200 && lines.contains(finished) && lines.contains("windlass_leader 1")).then_some(())
+        let queues = ["job", "job_orphan_pod"].map(|name| format!("workqueue_depth{{name=\"{name}\"}} 0"));
+        let has_all =
+            [finished, "windlass_leader 1", &queues[0], &queues[1]].iter().all(|line| lines.contains(line));
+        (code == 200 && has_all).then_some(())
     });
     controller.signal(Signal::TERM);
     assert_eq!(controller.finish().code, Some(0));

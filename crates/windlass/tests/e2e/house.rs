@@ -1,5 +1,6 @@
 //! What ends pods of `windlass server`: taints and evictions, and the budgets and leases that hold them back.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
@@ -122,5 +123,16 @@ async fn pods_of_a_server_leave_by_taint_and_by_eviction_as_far_as_a_budget_allo
     let line = "taint_eviction_controller_pod_deletions_total 1\n";
     assert!(metrics.contains(line), "{line} in {metrics}");
     assert_eq!(metrics.matches("# EOF").count(), 1);
+    let queues: BTreeSet<&str> = metrics
+        .lines()
+        .filter_map(|line| {
+            line.strip_prefix("workqueue_adds_total{name=\"")?.split_once('"').map(|(name, _)| name)
+        })
+        .collect();
+    let page = include_str!("../../../../docs/metrics.md");
+    let (_, told) = page.split_once("| controller | queues |\n|---|---|\n").expect("a table");
+    let told: BTreeSet<&str> =
+        told.split_once("\n\n").expect("its end").0.split('`').skip(1).step_by(2).collect();
+    assert_eq!(queues, told, "the queues that there are, and those that the docs name");
     assert_eq!(served.stop(), Some(0));
 }
