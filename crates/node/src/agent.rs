@@ -10,10 +10,11 @@ use tokio::task::JoinHandle;
 use windlass_api::Gates;
 use windlass_api::quantity::Quantity;
 
+use crate::images::Images;
 use crate::pods::Pods;
 use crate::register::{self, Health};
 use crate::runtimes::host;
-use crate::{backoff, events, pod, pressure, shutdown};
+use crate::{backoff, events, oci, pod, pressure, shutdown};
 
 /// How long a shutdown waits beyond its grace for the last writes, before it lets the keeper kill what is
 /// left.
@@ -54,6 +55,15 @@ impl Capacity {
     }
 }
 
+/// What runs images.
+#[derive(Clone)]
+pub struct Oci {
+    /// The program that makes containers.
+    pub runtime: oci::Runtime,
+    /// Where images come from and are kept; may be shared with other nodes.
+    pub images: Arc<Images>,
+}
+
 /// How a node agent works.
 #[derive(Clone)]
 pub struct Config {
@@ -73,6 +83,10 @@ pub struct Config {
     pub crash_backoff: backoff::Limits,
     /// Run the command of any image as a process of this machine.
     pub runtime_override_host: bool,
+    /// Runs images; `None`: they wait for ever.
+    pub oci: Option<Oci>,
+    /// Delays between tries to pull an image.
+    pub image_backoff: backoff::Limits,
     /// Whether pods that this node ends get `DisruptionTarget`, and whether deleted ones reach a terminal phase.
     pub gates: Gates,
     /// How to run the process keeper.
@@ -105,6 +119,8 @@ impl Config {
             capacity: Capacity::of_this_machine(),
             crash_backoff: backoff::Limits::default(),
             runtime_override_host: false,
+            oci: None,
+            image_backoff: backoff::Limits::default(),
             gates: Gates::default(),
             keeper: host::Command::default(),
             events: None,

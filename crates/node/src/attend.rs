@@ -14,7 +14,7 @@ use crate::pod::{Context, Notice};
 use crate::probe::{Kind, Spec, Tracker};
 use crate::runtimes::host::Event;
 use crate::runtimes::streams::Ends;
-use crate::runtimes::{Exit, Guest};
+use crate::runtimes::Exit;
 
 /// What is kept of the output of a command (upstream: maxReadLength).
 const OUTPUT_BYTES_MAX: u64 = 10 << 10;
@@ -165,7 +165,7 @@ async fn run(context: &Context, target: &Target, check: &Check, timeout: Option<
 }
 
 async fn exec(context: &Context, target: &Target, argv: &[String], timeout: Option<Duration>) -> Outcome {
-    let Some((env, cwd)) = context.running.environment(&target.uid, &target.container) else {
+    let Some(guest) = context.running.guest(&target.uid, &target.container, argv.to_vec()) else {
         return Outcome::Error(format!("container {:?} does not run", target.container));
     };
     let asked = Streams { stdout: true, stderr: true, ..Streams::default() };
@@ -174,7 +174,6 @@ async fn exec(context: &Context, target: &Target, argv: &[String], timeout: Opti
         Err(error) => return Outcome::Error(format!("make the streams of a process: {error}")),
     };
     let (sender, events) = mpsc::unbounded_channel();
-    let guest = Guest { argv: argv.to_vec(), env, cwd, has_terminal: false };
     let Ends { guest: theirs, stdout, stderr, .. } = ends;
     let id = context.host.join(guest, &theirs, move |event| drop(sender.send(event)));
     drop(theirs);

@@ -71,6 +71,18 @@ impl Layout {
         second.map(|root| Self::V2(root.join(beside)))
     }
 
+    /// Where the second version is mounted beside the first, which some programs can't stand.
+    pub fn second_beside_first(mounts: &str) -> Vec<PathBuf> {
+        let kinds = mounts.lines().filter_map(|line| {
+            let (left, right) = line.split_once(" - ")?;
+            Some((left.split(' ').nth(4)?, right.split(' ').next()?))
+        });
+        match kinds.clone().any(|(_, kind)| kind == "cgroup") {
+            true => kinds.filter(|(_, kind)| *kind == "cgroup2").map(|(point, _)| point.into()).collect(),
+            false => Vec::new(),
+        }
+    }
+
     /// The part of it that belongs to the agent with this directory. Agents on one machine must not touch each other's
     /// groups: one that nothing runs in yet looks as if it had been left behind.
     pub(crate) fn of_agent(self, data_dir: &Path) -> io::Result<Self> {
@@ -297,6 +309,12 @@ mod tests {
         let at_root = Layout::read(MOUNTS_V2, "0::/");
         assert_eq!(at_root, Some(Layout::V2("/sys/fs/cgroup/windlass".into())));
         assert_eq!(Layout::read("34 20 0:29 / /proc rw - proc proc rw", ""), None);
+    }
+
+    #[test]
+    fn the_second_version_is_hidden_only_beside_the_first() {
+        assert_eq!(Layout::second_beside_first(MOUNTS_V1), [PathBuf::from("/sys/fs/cgroup/unified")]);
+        assert_eq!(Layout::second_beside_first(MOUNTS_V2), [PathBuf::new(); 0]);
     }
 
     #[test]

@@ -267,6 +267,8 @@ pub struct Record {
     pub backoff: Backoff,
     /// The id of the run that is going on, or of the last one.
     pub container_id: String,
+    /// The image of that run, by its digest.
+    pub image_id: Option<String>,
     /// When SIGTERM was sent to this run.
     pub term_sent_at: Option<Timestamp>,
     /// SIGKILL was sent to this run.
@@ -291,6 +293,7 @@ impl Default for Record {
             restart_count: 0,
             backoff: Backoff::default(),
             container_id: String::new(),
+            image_id: None,
             term_sent_at: None,
             is_kill_sent: false,
             began_at: None,
@@ -310,6 +313,7 @@ impl Record {
         let record = Self {
             restart_count: status.restart_count,
             container_id: status.container_id.clone().unwrap_or_default(),
+            image_id: Some(status.image_id.clone()).filter(|id| !id.is_empty()),
             last,
             ..Self::default()
         };

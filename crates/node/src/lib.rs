@@ -25,9 +25,11 @@ pub mod check;
 pub mod container;
 pub mod env;
 pub mod events;
+pub mod images;
 pub mod lifecycle;
 pub mod logs;
 pub mod machine;
+pub mod oci;
 pub mod phase;
 pub mod pressure;
 pub mod probe;
@@ -50,4 +52,4 @@ mod register;
 mod survey;
 mod writes;
 
-pub use agent::{Agent, Capacity, Config, Error, Eviction};
+pub use agent::{Agent, Capacity, Config, Error, Eviction, Oci};

@@ -270,6 +270,7 @@ pub fn started(record: &mut Record, now: Timestamp, limits: &Limits) -> i32 {
         restart_count: record.restart_count,
         backoff: record.backoff,
         container_id: std::mem::take(&mut record.container_id),
+        image_id: record.image_id.take(),
         ..Record::default()
     };
     record.restart_count
@@ -305,6 +306,7 @@ pub fn finish_reset(records: &mut [Record], now: Timestamp) {
             last: Some(end),
             restart_count: record.restart_count,
             container_id: std::mem::take(&mut record.container_id),
+            image_id: record.image_id.take(),
             state: State::Waiting(Waiting {
                 reason: Some(RESTARTING_ALL),
                 message: message.into(),

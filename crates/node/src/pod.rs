@@ -1,5 +1,6 @@
 //! One pod's task: performs the steps of `lifecycle`, and keeps the API's status in line with what happens.
 
+mod image;
 mod report;
 mod work;
 
@@ -17,11 +18,12 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::admission::Ledger;
-use crate::agent::Config;
+use crate::agent::{Config, Oci};
 use crate::cgroup::{self, Group};
 use crate::check::Outcome as Checked;
 use crate::env::Facts;
 use crate::events::{self, Report};
+use crate::images::Image;
 use crate::runtimes::host::{Event, Host};
 use crate::streams::Table;
 use crate::writes::{self, Outcome};
@@ -40,6 +42,8 @@ pub(crate) struct Context {
     pub(crate) own: security::Own,
     /// Where limits go; `None` where there are no control groups.
     cgroups: Option<cgroup::Layout>,
+    /// What OCI runtimes must not see.
+    pub(crate) hidden: Vec<PathBuf>,
     /// It was said that limits can't be kept.
     is_unlimited_known: AtomicBool,
 }
@@ -57,6 +61,9 @@ impl Context {
             ledger: Mutex::default(),
             own: security::Own { uid, gid },
             cgroups,
+            hidden: cgroup::Layout::second_beside_first(
+                &std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default(),
+            ),
             is_unlimited_known: AtomicBool::new(false),
         }
     }
@@ -92,6 +99,12 @@ impl Context {
         }
     }
 
+    /// What runs a container; `None` for processes of this machine.
+    pub(crate) fn oci_of(&self, container: &Container) -> Option<&Oci> {
+        let is_host = container.image.as_deref() == Some("host") || self.config.runtime_override_host;
+        self.config.oci.as_ref().filter(|_| !is_host)
+    }
+
     /// Tells people, if anybody listens.
     pub(crate) fn publish(&self, report: Report) {
         if let Some(publish) = &self.config.events {
@@ -111,6 +124,8 @@ impl Drop for Context {
 pub(crate) enum Notice {
     /// Of its process.
     Process(Event),
+    /// Its image is there, or why not.
+    Image(Result<Arc<Image>, image::Failure>),
     /// Its `postStart` hook is over.
     PostStarted(Checked),
     /// Its `preStop` hook is over.

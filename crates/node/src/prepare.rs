@@ -1,6 +1,7 @@
 //! From a container of a pod to a process that can be started: image, environment, command line, directories.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::future::try_join_all;
@@ -9,6 +10,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, Secret};
 use crate::cgroup::Group;
 use crate::env::{self, Reference, Sources};
 use crate::logs::{self, PodName};
+use crate::oci::Exec;
 use crate::pod::Context;
 use crate::runtimes::Process;
 use crate::runtimes::keeper::MARKER;
@@ -34,11 +36,11 @@ impl Error {
         Self { reason, message, retry_in: None }
     }
 
-    fn config(message: String) -> Self {
+    pub(crate) fn config(message: String) -> Self {
         Self { reason: "CreateContainerConfigError", message, retry_in: Some(CONFIG_RETRY) }
     }
 
-    fn create(message: String) -> Self {
+    pub(crate) fn create(message: String) -> Self {
         Self { reason: "CreateContainerError", message, retry_in: Some(CONFIG_RETRY) }
     }
 }
@@ -56,6 +58,10 @@ pub(crate) fn pod_name(pod: &Pod) -> PodName<'_> {
 pub(crate) struct Prepared {
     pub(crate) process: Process,
     pub(crate) group: Option<Group>,
+    /// What it has on disk if it is made from an image.
+    pub(crate) bundle: Option<PathBuf>,
+    /// How others join it, if not as processes of this machine.
+    pub(crate) exec: Option<Exec>,
 }
 
 /// The process of one run of a container.
@@ -71,14 +77,25 @@ pub(crate) async fn process(
     let mut env = environment.map_err(|error| Error::config(error.to_string()))?;
     let argv = env::command_line(container, &env);
     let (sandbox, group) = sandbox(context, pod, container, run, &env)?;
-    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-    env.push((MARKER.into(), format!("{uid}/{}/{run}", container.name)));
+    env.push((MARKER.into(), marker(pod, container, run)));
+    let log = log(context, pod, container, run)?;
+    let cwd = context.config.work_dir.join(container.working_dir.as_deref().unwrap_or_default());
+    let process = Process { argv, env, cwd, log, sandbox: sandbox.map(Box::new), starts: None };
+    Ok(Prepared { process, group, bundle: None, exec: None })
+}
+
+/// The mark of a run of a container.
+pub(crate) fn marker(pod: &Pod, container: &Container, run: i32) -> String {
+    format!("{}/{}/{run}", pod.metadata.uid.as_deref().unwrap_or_default(), container.name)
+}
+
+/// Where its output goes, in a directory that is there.
+pub(crate) fn log(context: &Context, pod: &Pod, container: &Container, run: i32) -> Result<PathBuf, Error> {
     let log = logs::path(&context.logs, pod_name(pod), &container.name, run);
     let directory = log.parent().unwrap_or(&context.logs);
     std::fs::create_dir_all(directory)
         .map_err(|error| Error::create(format!("create log directory {}: {error}", directory.display())))?;
-    let cwd = context.config.work_dir.join(container.working_dir.as_deref().unwrap_or_default());
-    Ok(Prepared { process: Process { argv, env, cwd, log, sandbox: sandbox.map(Box::new) }, group })
+    Ok(log)
 }
 
 /// What the container sees and may do; `None` for what the agent does.
@@ -113,6 +130,7 @@ fn sandbox(
         dropped_capabilities: security.dropped_capabilities,
         cgroups: group.iter().flat_map(Group::members).collect(),
         is_optional,
+        image: None,
     };
     let plain = Sandbox { stage: sandbox.stage.clone(), is_optional, ..Sandbox::default() };
     Ok(((sandbox != plain).then_some(sandbox), group))
@@ -129,8 +147,8 @@ fn check(container: &Container, is_any_image_host: bool) -> Result<(), Error> {
     let image = container.image.as_deref().unwrap_or_default();
     if image != "host" && !is_any_image_host {
         let message = format!(
-            "Back-off pulling image {image:?}: this node runs no images; use `image: host` to run the command on this \
-             machine, or `--runtime host` to do so for every image"
+            "Back-off pulling image {image:?}: this node has no OCI runtime; install crun or runc, use `image: host` to run \
+             the command on this machine, or `--runtime host` to do so for every image"
         );
         return Err(Error::for_good("ImagePullBackOff", message));
     }
@@ -157,7 +175,7 @@ fn base_environment(pod: &Pod) -> Vec<(String, String)> {
 }
 
 /// Asks the API server for what the environment needs. What is not there is left out.
-async fn fetch(context: &Context, pod: &Pod, references: &BTreeSet<Reference>) -> Result<Sources, Error> {
+pub(crate) async fn fetch(context: &Context, pod: &Pod, references: &BTreeSet<Reference>) -> Result<Sources, Error> {
     let found = objects(context, pod, references).await.map_err(Error::config)?;
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     let sources = found.into_iter().map(|(reference, found)| {
@@ -233,8 +251,8 @@ mod tests {
                 false,
                 Some((
                     "ImagePullBackOff",
-                    "Back-off pulling image \"busybox\": this node runs no images; use `image: host` to run the command on \
-                     this machine, or `--runtime host` to do so for every image",
+                    "Back-off pulling image \"busybox\": this node has no OCI runtime; install crun or runc, use `image: host` \
+                     to run the command on this machine, or `--runtime host` to do so for every image",
                 )),
             ),
             (

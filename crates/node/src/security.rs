@@ -65,7 +65,7 @@ pub fn of(
             }
         });
     }
-    refuse(spec, container)?;
+    refuse(spec, container, "the host runtime")?;
     let is_asked = uid.is_some() || gid.is_some() || !groups.is_empty();
     let user = is_asked.then(|| {
         let uid = uid.unwrap_or(own.uid);
@@ -96,7 +96,7 @@ pub fn of(
 }
 
 /// What this runtime can't do is never left out in silence.
-fn refuse(spec: &PodSpec, container: &Container) -> Result<(), String> {
+pub(crate) fn refuse(spec: &PodSpec, container: &Container, runtime: &str) -> Result<(), String> {
     let (pod, context) = (spec.security_context.as_ref(), container.security_context.as_ref());
     let seccomp =
         context.and_then(|c| c.seccomp_profile.as_ref()).or(pod.and_then(|p| p.seccomp_profile.as_ref()));
@@ -111,7 +111,7 @@ fn refuse(spec: &PodSpec, container: &Container) -> Result<(), String> {
         (pod.is_some_and(|p| p.sysctls.iter().flatten().next().is_some()), "sysctls"),
     ];
     match refused.into_iter().find(|(is_asked, _)| *is_asked) {
-        Some((_, field)) => Err(format!("securityContext: {field} is not supported by the host runtime")),
+        Some((_, field)) => Err(format!("securityContext: {field} is not supported by {runtime}")),
         None => Ok(()),
     }
 }
@@ -164,21 +164,30 @@ const CAPABILITIES: [&str; 41] = [
 /// What is dropped and not added again. What is not dropped is what the agent itself may do.
 fn dropped(container: &Container) -> Result<u64, String> {
     let capabilities = container.security_context.as_ref().and_then(|context| context.capabilities.as_ref());
-    let bits = |names: Option<&Vec<String>>| -> Result<u64, String> {
-        let mut bits = 0;
-        for name in names.into_iter().flatten() {
-            let plain = name.to_ascii_uppercase();
-            let plain = plain.strip_prefix("CAP_").unwrap_or(&plain);
-            bits |= match CAPABILITIES.iter().position(|known| *known == plain) {
-                Some(number) => 1 << number,
-                None if plain == "ALL" => u64::MAX,
-                None => return Err(format!("unknown capability {name:?}")),
-            };
-        }
-        Ok(bits)
-    };
-    let added = bits(capabilities.and_then(|c| c.add.as_ref()))?;
-    Ok(bits(capabilities.and_then(|c| c.drop.as_ref()))? & !added)
+    let of = |list: Option<&Vec<String>>| bits(list.into_iter().flatten().map(String::as_str));
+    let added = of(capabilities.and_then(|c| c.add.as_ref()))?;
+    Ok(of(capabilities.and_then(|c| c.drop.as_ref()))? & !added)
+}
+
+/// Capabilities by their names, with or without `CAP_`, as the bits of the kernel. `ALL` is all of them.
+pub(crate) fn bits<'a>(names: impl Iterator<Item = &'a str>) -> Result<u64, String> {
+    let mut bits = 0;
+    for name in names {
+        let plain = name.to_ascii_uppercase();
+        let plain = plain.strip_prefix("CAP_").unwrap_or(&plain);
+        bits |= match CAPABILITIES.iter().position(|known| *known == plain) {
+            Some(number) => 1 << number,
+            None if plain == "ALL" => u64::MAX,
+            None => return Err(format!("unknown capability {name:?}")),
+        };
+    }
+    Ok(bits)
+}
+
+/// The names of capabilities, with `CAP_`.
+pub(crate) fn names(bits: u64) -> Vec<String> {
+    let held = CAPABILITIES.iter().enumerate().filter(|(number, _)| bits & (1 << number) != 0);
+    held.map(|(_, name)| format!("CAP_{name}")).collect()
 }
 
 /// The group of a user in the text of `/etc/passwd`.

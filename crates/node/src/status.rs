@@ -79,6 +79,7 @@ fn container_status(view: &View<'_>, plan: &Plan, record: &Record) -> ContainerS
     ContainerStatus {
         name: plan.name.clone(),
         image: image.unwrap_or_default(),
+        image_id: record.image_id.clone().unwrap_or_default(),
         ready: is_ready(plan, record),
         started: Some(matches!(record.state, State::Running { .. }) && record.is_started),
         restart_count: record.restart_count,

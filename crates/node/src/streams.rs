@@ -20,6 +20,7 @@ use windlass_streams::{Chunks, Container, Error, Exec, Log, LogOptions, PodStrea
 use crate::agent::Agent;
 use crate::logs::read::Reader;
 use crate::logs::{self, PodName, follow};
+use crate::oci::Exec as Joining;
 use crate::pod::Context;
 use crate::runtimes::host::Event;
 use crate::runtimes::streams::Ends;
@@ -46,6 +47,7 @@ struct Live {
     cwd: PathBuf,
     log: PathBuf,
     pid: Option<i32>,
+    exec: Option<Joining>,
     ended: CancellationToken,
 }
 
@@ -55,9 +57,9 @@ pub(crate) struct Table(Mutex<HashMap<(String, String), Live>>);
 
 impl Table {
     /// A container is being started.
-    pub(crate) fn insert(&self, uid: &str, container: &str, run: i32, process: &Process) {
+    pub(crate) fn insert(&self, uid: &str, container: &str, run: i32, process: &Process, exec: Option<Joining>) {
         let Process { env, cwd, log, .. } = process.clone();
-        let live = Live { run, env, cwd, log, pid: None, ended: CancellationToken::new() };
+        let live = Live { run, env, cwd, log, pid: None, exec, ended: CancellationToken::new() };
         self.0.lock().insert((uid.to_owned(), container.to_owned()), live);
     }
 
@@ -80,13 +82,23 @@ impl Table {
         self.get(uid, container)?.pid
     }
 
-    /// Environment and working directory of a container that runs.
-    pub(crate) fn environment(&self, uid: &str, container: &str) -> Option<(Vec<(String, String)>, PathBuf)> {
-        self.get(uid, container).map(|live| (live.env, live.cwd))
+    /// What runs a command in a container that runs.
+    pub(crate) fn guest(&self, uid: &str, container: &str, argv: Vec<String>) -> Option<Guest> {
+        self.get(uid, container).map(|live| live.guest(argv, false))
     }
 
     fn get(&self, uid: &str, container: &str) -> Option<Live> {
         self.0.lock().get(&(uid.to_owned(), container.to_owned())).cloned()
+    }
+}
+
+impl Live {
+    fn guest(self, argv: Vec<String>, has_terminal: bool) -> Guest {
+        let argv = match &self.exec {
+            Some(exec) => exec.command(argv, has_terminal),
+            None => argv,
+        };
+        Guest { argv, env: self.env, cwd: self.cwd, has_terminal }
     }
 }
 
@@ -166,9 +178,9 @@ async fn log(context: &Context, run: &Run, options: LogOptions) -> Result<Log, E
 }
 
 async fn join(context: &Context, live: Live, exec: Exec, container: &Container) -> Result<Session, Error> {
-    let Live { mut env, cwd, .. } = live;
-    if exec.streams.tty && !env.iter().any(|(name, _)| name == TERM.0) {
-        env.push((TERM.0.into(), TERM.1.into()));
+    let mut guest = live.guest(exec.command, exec.streams.tty);
+    if exec.streams.tty && !guest.env.iter().any(|(name, _)| name == TERM.0) {
+        guest.env.push((TERM.0.into(), TERM.1.into()));
     }
     let ends = Ends::new(exec.streams).map_err(|error| failed("make the streams of a process", &error))?;
     let (sender, mut events) = mpsc::unbounded_channel();
@@ -182,7 +194,6 @@ async fn join(context: &Context, live: Live, exec: Exec, container: &Container) 
             let _ = sender.send(event);
         }
     };
-    let guest = Guest { argv: exec.command, env, cwd, has_terminal: exec.streams.tty };
     let Ends { guest: theirs, stdin, stdout, stderr, terminal } = ends;
     context.host.join(guest, &theirs, sink);
     // Only the process itself may have them open, or their end is never seen.

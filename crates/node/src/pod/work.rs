@@ -1,5 +1,6 @@
 //! What a pod's task does: starts, hears, stops.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
 use rustix::process::Signal;
 
+use super::image::Progress;
 use super::{Context, Notice, Order, Update, events};
 use crate::attend::{self, Attendant, Notices, Target};
 use crate::cgroup::Group;
@@ -15,13 +17,14 @@ use crate::container::{
     AfterExit, End, Kind, OOM_KILLED, Plan, PreStop, Record, RestartPolicy, State, Waiting,
 };
 use crate::events::Report;
+use crate::images::Image;
 use crate::lifecycle::{self, Cause, Ending, Reset, Step};
 use crate::phase::Phase;
 use crate::prepare::{self, Prepared};
 use crate::probe::{self, Spec};
 use crate::runtimes::host::{self, Event};
 use crate::runtimes::{Exit, StartError};
-use crate::{logs, mounts, streams};
+use crate::{logs, mounts, oci, streams};
 
 /// How long a change waits for the next one before it is written. A pod that is done sooner costs one write
 /// instead of two; a human does not see the difference.
@@ -43,13 +46,19 @@ pub(super) struct Work {
     processes: Vec<Option<host::Id>>,
     /// Its control group.
     groups: Vec<Option<Group>>,
+    /// The images of the containers that have one.
+    pub(super) images: Vec<Progress>,
+    /// The image of the run that is going on, which stays as long.
+    running_images: Vec<Option<Arc<Image>>>,
+    /// The bundle of it.
+    bundles: Vec<Option<PathBuf>>,
     /// The volumes of the pod are there.
     has_volumes: bool,
     /// Who keeps the files of volumes up to date; ends with the pod.
     refresher: Option<Attendant>,
     /// Who looks after the run that is going on.
     attendants: Vec<Vec<Attendant>>,
-    notices: Notices,
+    pub(super) notices: Notices,
     pub(super) ending: Option<Ending>,
     /// This node ends the pod.
     pub(super) order: Option<Order>,
@@ -90,6 +99,9 @@ impl Work {
             records: plans.iter().map(record_of).collect(),
             processes: vec![None; plans.len()],
             groups: vec![None; plans.len()],
+            images: plans.iter().map(|_| Progress::default()).collect(),
+            running_images: vec![None; plans.len()],
+            bundles: vec![None; plans.len()],
             has_volumes: false,
             refresher: None,
             attendants: plans.iter().map(|_| Vec::new()).collect(),
@@ -207,7 +219,7 @@ impl Work {
         }
     }
 
-    fn container(&self, place: usize) -> Option<&Container> {
+    pub(super) fn container(&self, place: usize) -> Option<&Container> {
         let spec = self.pod.spec.as_ref()?;
         spec.init_containers.iter().flatten().chain(&spec.containers).nth(place)
     }
@@ -228,18 +240,34 @@ impl Work {
                 self.refresher = Some(Attendant::of(fresh));
             }
         }
+        let oci = self.container(place).and_then(|container| self.context.oci_of(container)).cloned();
+        let image = match &oci {
+            Some(_) => match self.image(place) {
+                Some(image) => Some(image),
+                None => return,
+            },
+            None => None,
+        };
         let Some(container) = self.container(place) else { return };
         let run = self.records[place].next_run();
-        match prepare::process(&self.context, &self.pod, container, run).await {
-            Ok(Prepared { process, group }) => {
+        let prepared = match (&oci, &image) {
+            (Some(oci), Some(image)) => {
+                oci::prepare::process(&self.context, oci, &self.pod, container, run, image).await
+            }
+            _ => prepare::process(&self.context, &self.pod, container, run).await,
+        };
+        match prepared {
+            Ok(Prepared { process, group, bundle, exec }) => {
                 self.groups[place] = group;
+                self.records[place].image_id = image.as_ref().map(|image| image.repo_digest.clone());
+                (self.running_images[place], self.bundles[place]) = (image, bundle);
                 let limits = &self.context.config.crash_backoff;
                 lifecycle::started(&mut self.records[place], Timestamp::now(), limits);
                 let notices = self.notices.clone();
                 // The task outlives its processes, so that somebody listens; a send after that has no reader
                 // to miss it.
                 let sink = move |event| drop(notices.send((place, run, Notice::Process(event))));
-                self.context.running.insert(self.uid(), &self.plans[place].name, run, &process);
+                self.context.running.insert(self.uid(), &self.plans[place].name, run, &process, exec);
                 self.processes[place] = Some(self.context.host.run(process, sink));
             }
             Err(error) => {
@@ -252,19 +280,26 @@ impl Work {
     }
 
     /// What a container waits for whose pod is not ready for it.
-    fn usual_waiting(&self) -> &'static str {
+    pub(super) fn usual_waiting(&self) -> &'static str {
         let has_init = self.plans.iter().any(|plan| plan.kind != Kind::Main);
         if has_init { "PodInitializing" } else { "ContainerCreating" }
     }
 
     /// Hears of a run; what comes late, of one that is over, is of no interest.
     pub(super) fn on_notice(&mut self, place: usize, run: i32, notice: Notice) {
+        if let Notice::Image(found) = notice {
+            if self.ending.is_none() && !self.records[place].may_run() {
+                self.on_image(place, found);
+            }
+            return;
+        }
         if run != self.records[place].restart_count || !self.records[place].may_run() {
             return;
         }
         self.is_changed = true;
         match notice {
             Notice::Process(event) => self.on_event(place, event),
+            Notice::Image(_) => {}
             Notice::PostStarted(Checked::Success) => self.runs(place),
             Notice::PostStarted(Checked::Failure(error) | Checked::Error(error)) => {
                 tracing::info!(
@@ -339,6 +374,14 @@ impl Work {
         self.attendants[place].clear();
         if let Some(group) = self.groups[place].take() {
             group.remove();
+        }
+        self.running_images[place] = None;
+        if let Some(bundle) = self.bundles[place].take() {
+            tokio::task::spawn_blocking(move || {
+                if let Err(error) = oci::bundle::remove(&bundle) {
+                    tracing::warn!(%error, path = %bundle.display(), "remove a bundle");
+                }
+            });
         }
         self.context.running.remove(self.uid(), &self.plans[place].name);
     }
@@ -510,7 +553,7 @@ impl Work {
         Phase::parse(status.phase.as_deref()).filter(|phase| phase.is_terminal())
     }
 
-    fn publish(&self, place: Option<usize>, is_warning: bool, reason: &'static str, message: String) {
+    pub(super) fn publish(&self, place: Option<usize>, is_warning: bool, reason: &'static str, message: String) {
         if self.context.config.events.is_some() {
             let about = events::about(&self.pod, place.and_then(|place| self.container(place)));
             self.context.publish(Report { about, is_warning, reason: reason.to_owned(), message });

@@ -29,18 +29,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
+use tokio::net::unix::pipe::Receiver;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::output::{Output, new_log};
-use super::protocol::{self, Exit, Guest, Process, Report, Request, StartError};
+use super::protocol::{self, Exit, Guest, Process, Report, Request, StartError, Starts};
 use super::sandbox::{self, Sandbox};
 use super::streams;
 
@@ -50,6 +52,9 @@ pub const MARKER: &str = "WINDLASS_CONTAINER";
 /// How often to look again, a millisecond apart, at a process that shows no environment. The kernel shows none for a
 /// moment while a program is being started; longer than this it has cleared it.
 const ENVIRONMENT_TRIES: u32 = 20;
+
+/// The longest text of a runtime that is passed on.
+const RUNTIME_ERROR_BYTES_MAX: usize = 4096;
 
 /// Runs the keeper on standard input until the agent is gone. The body of the hidden `__keeper` command.
 pub fn main() -> ExitCode {
@@ -82,10 +87,12 @@ async fn keep(socket: std::os::unix::net::UnixStream) -> io::Result<()> {
     let mut child_ended = signal(SignalKind::child())?;
     let (read, write) = UnixStream::from_std(socket)?.into_split();
     let mut requests = tokio::io::BufReader::new(read);
+    let (starts, mut started) = tokio::sync::mpsc::unbounded_channel();
     let mut keeper = Keeper {
         containers: BTreeMap::new(),
         guests: BTreeMap::new(),
         strangers: BTreeSet::new(),
+        starts,
         out: Vec::new(),
         write,
     };
@@ -97,6 +104,10 @@ async fn keep(socket: std::os::unix::net::UnixStream) -> io::Result<()> {
         let has_request = tokio::select! {
             biased;
             _ = child_ended.recv() => false,
+            Some(pid) = started.recv() => {
+                keeper.has_started(pid);
+                false
+            }
             ready = readable(&mut requests) => ready?,
         };
         if has_request {
@@ -123,8 +134,47 @@ struct Container {
     marker: String,
     output: Output,
     sandbox: Option<Box<Sandbox>>,
+    /// Of a runtime that has not said yet that its container has started.
+    starting: Option<Starting>,
     /// Set when the main process has ended and other members may still live.
     ended: Option<Exit>,
+}
+
+/// A runtime whose container has not started yet.
+struct Starting {
+    told_by: Arc<Receiver>,
+    errors: PathBuf,
+    waits: tokio::task::AbortHandle,
+}
+
+impl Starting {
+    /// Whether it has said so, also if nobody has heard it yet.
+    fn is_told(&self) -> bool {
+        rustix::io::read(&*self.told_by, &mut [0_u8; 32]).is_ok_and(|count| count > 0)
+    }
+
+    /// What it said about why not.
+    fn error(&self) -> StartError {
+        let said = std::fs::read(&self.errors).unwrap_or_default();
+        let said = String::from_utf8_lossy(&said[..said.len().min(RUNTIME_ERROR_BYTES_MAX)]).trim().to_owned();
+        let error = if said.is_empty() { "the runtime ended without a word".to_owned() } else { runtime_error(&said) };
+        StartError::Runtime { error }
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        self.waits.abort();
+    }
+}
+
+/// What a runtime wrote in its log, without the times that stand before it.
+fn runtime_error(text: &str) -> String {
+    let plain = |line: &str| match line.split_once(": ") {
+        Some((time, rest)) if time.starts_with(|c: char| c.is_ascii_digit()) => rest.to_owned(),
+        _ => line.to_owned(),
+    };
+    text.lines().map(plain).collect::<Vec<_>>().join("; ")
 }
 
 /// A process that runs in a container and is not its main one.
@@ -151,6 +201,8 @@ struct Keeper {
     guests: BTreeMap<i32, Joined>,
     /// Adopted orphans of which nobody can say whose they are.
     strangers: BTreeSet<i32>,
+    /// Hears the pids of runtimes whose containers have started.
+    starts: tokio::sync::mpsc::UnboundedSender<i32>,
     out: Vec<u8>,
     write: OwnedWriteHalf,
 }
@@ -169,14 +221,39 @@ impl Keeper {
     }
 
     fn start(&mut self, id: u64, process: &Process) {
-        match spawn(process) {
-            Ok((pid, output)) => {
+        let told_by = process.starts.as_ref().map(open_pipe).transpose();
+        match told_by.and_then(|told_by| Ok((told_by, spawn(process)?))) {
+            Ok((told_by, (pid, output))) => {
                 let marker = marker(&process.env);
                 let sandbox = process.sandbox.clone();
-                self.containers.insert(pid, Container { id, marker, output, sandbox, ended: None });
-                self.tell(&Report::Started { id, pid });
+                let starting = told_by.map(|(told_by, errors)| self.await_start(pid, told_by, errors));
+                let is_started = starting.is_none();
+                self.containers.insert(pid, Container { id, marker, output, sandbox, starting, ended: None });
+                if is_started {
+                    self.tell(&Report::Started { id, pid });
+                }
             }
             Err(error) => self.tell(&Report::Failed { id, error }),
+        }
+    }
+
+    fn await_start(&self, pid: i32, told_by: Receiver, errors: PathBuf) -> Starting {
+        let told_by = Arc::new(told_by);
+        let (pipe, starts) = (Arc::clone(&told_by), self.starts.clone());
+        let waits = tokio::spawn(async move {
+            if pipe.readable().await.is_ok() {
+                let _ = starts.send(pid);
+            }
+        });
+        Starting { told_by, errors, waits: waits.abort_handle() }
+    }
+
+    /// The container of a runtime runs.
+    fn has_started(&mut self, pid: i32) {
+        let Some(container) = self.containers.get_mut(&pid) else { return };
+        if container.starting.take().is_some() {
+            let id = container.id;
+            self.tell(&Report::Started { id, pid });
         }
     }
 
@@ -261,8 +338,16 @@ impl Keeper {
             .map(|(pid, _)| *pid)
             .collect();
         for pid in done {
-            if let Some(Container { id, output, ended: Some(exit), .. }) = self.containers.remove(&pid) {
+            if let Some(Container { id, output, ended: Some(exit), starting, .. }) = self.containers.remove(&pid) {
                 output.finish();
+                match starting {
+                    Some(starting) if !starting.is_told() => {
+                        self.tell(&Report::Failed { id, error: starting.error() });
+                        continue;
+                    }
+                    Some(_) => self.tell(&Report::Started { id, pid }),
+                    None => {}
+                }
                 self.tell(&Report::Exited { id, exit });
             }
         }
@@ -334,7 +419,49 @@ fn spawn(process: &Process) -> Result<(i32, Output), StartError> {
     command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(log_error)?).stderr(writer);
     let cwd = process.cwd.clone();
     let enter = sandbox.cloned().map(|sandbox| -> Enter { Box::new(move || sandbox.enter(&cwd)) });
-    Ok((run(command, &process.argv, false, enter)?, output))
+    let has_own_pids = sandbox.is_some_and(|sandbox| sandbox.image.is_some());
+    let namespace = has_own_pids.then_some(PidNamespace::New);
+    let pid = in_pid_namespace(namespace, || run(command, &process.argv, false, enter, has_own_pids))?;
+    Ok((pid, output))
+}
+
+/// Where the next process of the keeper is started.
+enum PidNamespace {
+    /// In one of its own.
+    New,
+    /// In that of another process.
+    Of(OwnedFd),
+}
+
+/// Starts a process there; the one after it is started here again.
+fn in_pid_namespace(
+    namespace: Option<PidNamespace>,
+    start: impl FnOnce() -> Result<i32, StartError>,
+) -> Result<i32, StartError> {
+    let Some(namespace) = namespace else { return start() };
+    let failed = |error: io::Error| StartError::Sandbox { error: format!("make a pid namespace: {error}") };
+    let own = std::fs::File::open("/proc/self/ns/pid").map_err(failed)?;
+    let kind = Some(rustix::thread::LinkNameSpaceType::ProcessID);
+    match namespace {
+        // SAFETY: file descriptors are not unshared.
+        PidNamespace::New => unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWPID) },
+        PidNamespace::Of(other) => rustix::thread::move_into_link_name_space(other.as_fd(), kind),
+    }
+    .map_err(|error| failed(error.into()))?;
+    let started = start();
+    // Who can leave can come back; else every process to come would be in there.
+    rustix::thread::move_into_link_name_space(own.as_fd(), kind).map_err(|error| failed(error.into()))?;
+    started
+}
+
+/// Opens the pipe by which a runtime says that its container has started.
+fn open_pipe(starts: &Starts) -> Result<(Receiver, PathBuf), StartError> {
+    // For writing too, so that its end is never seen and the runtime never waits for a reader.
+    let opened = tokio::net::unix::pipe::OpenOptions::new().read_write(true).open_receiver(&starts.told_by);
+    let opened = opened.map_err(|error| StartError::Sandbox {
+        error: format!("open {}: {error}", starts.told_by.display()),
+    })?;
+    Ok((opened, starts.errors.clone()))
 }
 
 /// Starts one process that talks to these streams in its own session, and returns its pid. `sandbox`: what the container
@@ -346,17 +473,18 @@ fn spawn_guest(
 ) -> Result<i32, StartError> {
     let mut command = command(&guest.argv, &guest.env, &guest.cwd, sandbox.is_some())?;
     command.stdin(stdin).stdout(stdout).stderr(stderr);
-    let enter = match sandbox {
-        None => None,
-        Some((sandbox, pid)) => {
-            let namespaces = sandbox.namespaces(pid).map_err(|error| StartError::Sandbox {
-                error: format!("open the namespaces of the container: {error}"),
-            })?;
-            let (sandbox, cwd) = (sandbox.clone(), guest.cwd.clone());
-            Some(Box::new(move || sandbox.join(&namespaces, &cwd)) as Enter)
-        }
+    let Some((sandbox, pid)) = sandbox else {
+        return run(command, &guest.argv, guest.has_terminal, None, false);
     };
-    run(command, &guest.argv, guest.has_terminal, enter)
+    let failed = |error| StartError::Sandbox { error: format!("open the namespaces of the container: {error}") };
+    let namespaces = sandbox.namespaces(pid).map_err(failed)?;
+    let pids = sandbox.pid_namespace(pid).map_err(failed)?;
+    let has_other_pids = pids.is_some();
+    let (sandbox, cwd) = (sandbox.clone(), guest.cwd.clone());
+    let enter = Some(Box::new(move || sandbox.join(&namespaces, &cwd)) as Enter);
+    in_pid_namespace(pids.map(PidNamespace::Of), || {
+        run(command, &guest.argv, guest.has_terminal, enter, has_other_pids)
+    })
 }
 
 fn exec_error(argv: &[String], error: &io::Error) -> StartError {
@@ -385,11 +513,13 @@ fn command(
 /// Makes a process one of a container, in the process itself.
 type Enter = Box<dyn Fn() -> Result<(), sandbox::Error> + Send + Sync>;
 
+/// `has_other_pids`: it is not in the pid namespace of the keeper, and does not see its number.
 fn run(
     mut command: Command,
     argv: &[String],
     has_terminal: bool,
     enter: Option<Enter>,
+    has_other_pids: bool,
 ) -> Result<i32, StartError> {
     let keeper = rustix::process::getpid();
     let failed = |error: &io::Error| StartError::Sandbox { error: error.to_string() };
@@ -408,6 +538,13 @@ fn run(
             if has_terminal {
                 rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
             }
+            if has_other_pids {
+                rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+                // By the keeper's files of processes, which are still those that are seen.
+                if is_zombie(keeper.as_raw_pid()) {
+                    return Err(io::ErrorKind::BrokenPipe.into());
+                }
+            }
             if let Some(enter) = &enter
                 && let Err(error) = enter()
             {
@@ -419,7 +556,7 @@ fn run(
             // After a change of the user, which would take it away.
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
             // The keeper may have died before the line above could see to it.
-            if rustix::process::getppid() != Some(keeper) {
+            if !has_other_pids && rustix::process::getppid() != Some(keeper) {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
             Ok(())

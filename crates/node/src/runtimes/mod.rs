@@ -1,4 +1,4 @@
-//! What runs containers: processes of this machine today; OCI images later, behind the same events.
+//! What runs containers: processes of this machine, of which some are OCI runtimes that make containers of images.
 
 pub mod host;
 #[allow(unsafe_code)] // JUSTIFICATION: setsid and PR_SET_PDEATHSIG have to happen between fork and exec.
@@ -9,4 +9,4 @@ mod protocol;
 pub mod sandbox;
 pub mod streams;
 
-pub use protocol::{Exit, Guest, Process, StartError};
+pub use protocol::{Exit, Guest, Process, StartError, Starts};

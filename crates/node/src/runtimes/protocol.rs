@@ -27,6 +27,18 @@ pub struct Process {
     /// What it sees and may do, if that is not what the agent does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Box<Sandbox>>,
+    /// It is a runtime that has to say when the container that it makes has started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starts: Option<Starts>,
+}
+
+/// How a runtime says that its container has started, or why not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Starts {
+    /// A pipe that it writes to when it has.
+    pub told_by: PathBuf,
+    /// A file with what went wrong.
+    pub errors: PathBuf,
 }
 
 /// One process to run beside the main one of a container.
@@ -92,6 +104,12 @@ pub enum StartError {
     #[error("set up the container: {error}")]
     Sandbox {
         /// What failed.
+        error: String,
+    },
+    /// The runtime could not make the container.
+    #[error("{error}")]
+    Runtime {
+        /// What it said.
         error: String,
     },
     /// The container in which it was to run has ended.

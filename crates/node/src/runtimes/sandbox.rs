@@ -44,6 +44,26 @@ pub struct Sandbox {
     pub cgroups: Vec<PathBuf>,
     /// It runs without mounts and host name where the kernel does not allow them.
     pub is_optional: bool,
+    /// It is a runtime that makes a container of an image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<Root>,
+}
+
+/// The files of a container, as a runtime finds them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Root {
+    /// The directories of its layers, the lowest first, all in one directory.
+    pub layers: Vec<PathBuf>,
+    /// What it writes.
+    pub upper: PathBuf,
+    /// Of overlayfs.
+    pub work: PathBuf,
+    /// Where it appears.
+    pub target: PathBuf,
+    /// Devices in it can be used.
+    pub has_devices: bool,
+    /// What the runtime must not see: the second version of control groups, where both are mounted, confuses it.
+    pub hidden: Vec<PathBuf>,
 }
 
 /// One mount.
@@ -98,6 +118,9 @@ impl Sandbox {
     /// Sets everything up for this process, which is about to become another program.
     pub(super) fn enter(&self, cwd: &Path) -> Result<()> {
         self.enter_cgroups()?;
+        if let Some(root) = &self.image {
+            return self.enter_image(root);
+        }
         if self.needs_namespace() {
             match new_namespace(self.hostname.is_some()) {
                 Ok(()) => self.set_up_namespace()?,
@@ -120,12 +143,44 @@ impl Sandbox {
 
     /// The namespaces of a process that was set up so.
     pub(super) fn namespaces(&self, pid: i32) -> io::Result<Vec<OwnedFd>> {
+        if self.image.is_some() {
+            return Ok(vec![fs::File::open(format!("/proc/{pid}/ns/mnt"))?.into()]);
+        }
         if !self.needs_namespace() {
             return Ok(Vec::new());
         }
         let is_own_user = !rustix::process::geteuid().is_root();
         let names = if is_own_user { &["user", "mnt", "uts"][..] } else { &["mnt", "uts"][..] };
         names.iter().map(|name| Ok(fs::File::open(format!("/proc/{pid}/ns/{name}"))?.into())).collect()
+    }
+
+    /// The pid namespace that a process has to be in that joins one that runs.
+    pub(super) fn pid_namespace(&self, pid: i32) -> io::Result<Option<OwnedFd>> {
+        let open = |_| fs::File::open(format!("/proc/{pid}/ns/pid")).map(OwnedFd::from);
+        self.image.as_ref().map(open).transpose()
+    }
+
+    /// Prepares the files of a container for the runtime that makes it. This process is the first of a pid namespace.
+    fn enter_image(&self, root: &Root) -> Result<()> {
+        new_namespace(false)?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        rustix::mount::mount("proc", "/proc", "proc", flags, None::<&std::ffi::CStr>)
+            .named(|| "mount /proc".into())?;
+        for path in &root.hidden {
+            // Not there, or not a mount any more: as good.
+            let _ = rustix::mount::unmount(path, UnmountFlags::DETACH);
+        }
+        root.mount()?;
+        // What volumes have a part of is found now, so that no link can lead elsewhere later.
+        for mount in &self.mounts {
+            let what = || format!("mount {} at {}", mount.source.display(), mount.target.display());
+            let source = open_source(mount).named(what)?;
+            let is_directory = fs::metadata(link(source.as_fd())).named(what)?.is_dir();
+            let made = if is_directory { fs::create_dir(&mount.target) } else { fs::File::create(&mount.target).map(drop) };
+            made.named(what)?;
+            rustix::mount::mount_bind_recursive(link(source.as_fd()), &mount.target).named(what)?;
+        }
+        rustix::process::chdir("/").named(|| "enter /".into())
     }
 
     fn enter_cgroups(&self) -> Result<()> {
@@ -181,6 +236,45 @@ impl Sandbox {
         }
         Ok(())
     }
+}
+
+impl Root {
+    /// Mounts the layers and what is written above them.
+    fn mount(&self) -> Result<()> {
+        let what = || format!("mount the image at {}", self.target.display());
+        // Their names only: the kernel takes one page of options.
+        let above = self.layers.first().and_then(|layer| layer.parent()).unwrap_or(Path::new("/"));
+        rustix::process::chdir(above).named(what)?;
+        let names: Vec<String> = self
+            .layers
+            .iter()
+            .rev()
+            .filter_map(|layer| layer.file_name())
+            .map(|name| escape(Path::new(name)))
+            .collect();
+        let options = format!(
+            "lowerdir={},upperdir={},workdir={}",
+            names.join(":"),
+            escape(&self.upper),
+            escape(&self.work)
+        );
+        let options = std::ffi::CString::new(options).map_err(io::Error::other).named(what)?;
+        let mut flags = MountFlags::empty();
+        flags.set(MountFlags::NODEV, !self.has_devices);
+        rustix::mount::mount("overlay", &self.target, "overlay", flags, options.as_c_str()).named(what)
+    }
+}
+
+/// A path in the options of overlayfs, where commas and colons mean something.
+fn escape(path: &Path) -> String {
+    let mut text = String::new();
+    for c in path.to_string_lossy().chars() {
+        if matches!(c, '\\' | ':' | ',') {
+            text.push('\\');
+        }
+        text.push(c);
+    }
+    text
 }
 
 fn drop_held(dropped: u64) -> Result<()> {

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test program uses its part of it
 
 pub mod fixture;
+pub mod images;
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,0 +1,120 @@
+//! What a run of a container has on disk: its configuration, its own layer, and what the runtime needs.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::HostAlias;
+use rustix::fs::{FileType, Mode};
+use serde_json::Value;
+
+/// The files of a bundle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paths {
+    /// The directory of all of them.
+    pub root: PathBuf,
+    /// What the runtime calls the container.
+    pub id: String,
+    /// Where the files of the container appear.
+    pub rootfs: PathBuf,
+    /// What it writes.
+    pub upper: PathBuf,
+    /// Of overlayfs.
+    pub work: PathBuf,
+    /// Where parts of volumes are mounted from.
+    pub mounts: PathBuf,
+    /// A pipe that says that the container runs.
+    pub started: PathBuf,
+    /// What the runtime has to say.
+    pub errors: PathBuf,
+    /// Of the runtime.
+    pub state: PathBuf,
+}
+
+impl Paths {
+    /// Of a run of a container, in the directory of its pod.
+    pub fn new(pod_directory: &Path, container: &str, run: i32) -> Self {
+        let id = format!("{container}.{run}");
+        let root = pod_directory.join("oci").join(&id);
+        let at = |name: &str| root.join(name);
+        Self {
+            rootfs: at("rootfs"),
+            upper: at("upper"),
+            work: at("work"),
+            mounts: at("mounts"),
+            started: at("started"),
+            errors: at("errors"),
+            state: at("state"),
+            id,
+            root,
+        }
+    }
+
+    /// Makes them. What a try before this one left is removed.
+    pub fn make(&self, config: &Value) -> io::Result<()> {
+        remove(&self.root)?;
+        let private = |path: &Path| fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+        for directory in [&self.root, &self.mounts, &self.state, &self.work] {
+            private(directory)?;
+        }
+        // The root of the container: others than root have to get through it.
+        for directory in [&self.rootfs, &self.upper] {
+            fs::DirBuilder::new().mode(0o755).create(directory)?;
+        }
+        let fifo = (FileType::Fifo, Mode::from_raw_mode(0o600));
+        rustix::fs::mknodat(rustix::fs::CWD, &self.started, fifo.0, fifo.1, 0)?;
+        fs::write(self.root.join("config.json"), serde_json::to_vec(config)?)
+    }
+}
+
+/// Removes a bundle. The container must have ended.
+pub fn remove(root: &Path) -> io::Result<()> {
+    match crate::images::store::remove_tree(root) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+/// `/etc/hosts` of a container: the machine's, for it has the machine's network, its own name, and what its pod adds.
+pub fn hosts(machine: &str, hostname: &str, aliases: &[HostAlias]) -> String {
+    let mut text = format!("# Kubernetes-managed hosts file (host network).\n{}", machine.trim_end());
+    let is_known = machine.lines().filter(|line| !line.trim_start().starts_with('#')).any(|line| {
+        line.split_ascii_whitespace().skip(1).any(|name| name == hostname)
+    });
+    if !is_known {
+        text.push_str(&format!("\n127.0.0.1\t{hostname}"));
+    }
+    if !aliases.is_empty() {
+        text.push_str("\n\n# Entries added by HostAliases.");
+    }
+    for alias in aliases {
+        let names = alias.hostnames.iter().flatten().cloned().collect::<Vec<_>>().join("\t");
+        text.push_str(&format!("\n{}\t{names}", alias.ip));
+    }
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_knows_its_own_name_and_the_aliases_of_its_pod() {
+        let alias = HostAlias { ip: "10.0.0.1".into(), hostnames: Some(vec!["a".into(), "b".into()]) };
+        let header = "# Kubernetes-managed hosts file (host network).\n";
+        for (machine, aliases, want) in [
+            ("127.0.0.1 localhost\n", vec![], "127.0.0.1 localhost\n127.0.0.1\tpod\n"),
+            ("::1 localhost pod", vec![], "::1 localhost pod\n"),
+            ("#x pod", vec![], "#x pod\n127.0.0.1\tpod\n"),
+            (
+                "::1 pod",
+                vec![alias],
+                "::1 pod\n\n# Entries added by HostAliases.\n10.0.0.1\ta\tb\n",
+            ),
+        ] {
+            assert_eq!(hosts(machine, "pod", &aliases), format!("{header}{want}"));
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Containers of images: run by an OCI runtime of this machine (crun, runc or youki), which the keeper starts and watches
+//! like any other process.
+//!
+//! ```text
+//!   keeper ─► crun run (process 1 of a pid namespace, with mounts of its own)
+//!                ├── rootfs: overlayfs of the layers, and an upper directory of this run
+//!                └── the container (pid, mount, uts and ipc namespaces by config.json)
+//! ```
+//!
+//! The outer pid namespace is there so that nothing can be left behind: when the runtime's process is killed, or dies with
+//! the keeper, the kernel kills all that it started. The mount namespace goes with it, and with that the mounts. The
+//! network is the machine's.
+
+pub mod bundle;
+pub(crate) mod prepare;
+pub mod seccomp;
+pub mod spec;
+pub mod user;
+
+use std::path::{Path, PathBuf};
+
+/// Which program; their command lines differ a little.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// <https://github.com/containers/crun>
+    Crun,
+    /// <https://github.com/opencontainers/runc>
+    Runc,
+    /// <https://github.com/youki-dev/youki>
+    Youki,
+}
+
+/// A runtime of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Runtime {
+    /// Which.
+    pub kind: Kind,
+    /// The program.
+    pub program: PathBuf,
+}
+
+impl Runtime {
+    /// The first that is found in the directories of a `PATH`: crun, for it is the quickest, then runc, then youki.
+    pub fn find(path: &std::ffi::OsStr) -> Option<Self> {
+        for (kind, name) in [(Kind::Crun, "crun"), (Kind::Runc, "runc"), (Kind::Youki, "youki")] {
+            let mut places = std::env::split_paths(path).map(|directory| directory.join(name));
+            if let Some(program) = places.find(|program| is_program(program)) {
+                return Some(Self { kind, program });
+            }
+        }
+        None
+    }
+
+    fn command(&self, state: &Path) -> Vec<String> {
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let mut argv = vec![text(&self.program), "--root".into(), text(state)];
+        if self.kind == Kind::Crun {
+            // The keeper has put it in its group already.
+            argv.push("--cgroup-manager=disabled".into());
+        }
+        argv
+    }
+
+    /// The command line that runs a bundle to its end. `errors` gets what the runtime itself has to say, `started` its
+    /// process id when the container runs.
+    pub fn run(&self, bundle: &bundle::Paths) -> Vec<String> {
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let mut argv = self.command(&bundle.state);
+        argv.extend(["--log".into(), text(&bundle.errors), "run".into(), "--bundle".into(), text(&bundle.root)]);
+        if self.kind == Kind::Crun {
+            argv.extend(["--pid-file".into(), text(&bundle.started)]);
+        }
+        argv.push(bundle.id.clone());
+        argv
+    }
+
+    /// What stands before the command line of a process that joins a container.
+    pub fn exec(&self, bundle: &bundle::Paths) -> Vec<String> {
+        let mut argv = self.command(&bundle.state);
+        argv.push("exec".into());
+        argv
+    }
+}
+
+fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+/// How a process joins a container of this runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exec {
+    /// What stands before its command line.
+    pub prefix: Vec<String>,
+    /// The container.
+    pub id: String,
+}
+
+impl Exec {
+    /// The command line that runs `argv` in the container.
+    pub fn command(&self, argv: Vec<String>, has_terminal: bool) -> Vec<String> {
+        let mut all = self.prefix.clone();
+        if has_terminal {
+            all.extend(["--tty", "--env", "TERM=xterm"].map(str::to_owned));
+        }
+        all.push(self.id.clone());
+        all.extend(argv);
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn the_quickest_runtime_that_is_there_is_taken() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (one, two) = (directory.path().join("one"), directory.path().join("two"));
+        let path = std::env::join_paths([&one, &two]).expect("a path");
+        let make = |directory: &Path, name: &str, mode: u32| {
+            std::fs::create_dir_all(directory).expect("made");
+            std::fs::write(directory.join(name), "").expect("written");
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(directory.join(name), mode).expect("changed");
+        };
+        let found = || Runtime::find(&path).map(|runtime| (runtime.kind, runtime.program));
+        assert_eq!(found(), None);
+        make(&one, "crun", 0o644);
+        assert_eq!(found(), None, "not a program");
+        make(&one, "runc", 0o755);
+        assert_eq!(found(), Some((Kind::Runc, one.join("runc"))));
+        make(&two, "crun", 0o755);
+        assert_eq!(found(), Some((Kind::Crun, two.join("crun"))));
+    }
+
+    #[test]
+    fn a_process_joins_by_the_runtimes_own_command() {
+        let exec = Exec { prefix: vec!["crun".into(), "exec".into()], id: "i".into() };
+        let argv = || vec!["ls".to_owned(), "-l".into()];
+        assert_eq!(exec.command(argv(), false), ["crun", "exec", "i", "ls", "-l"]);
+        assert_eq!(exec.command(argv(), true), ["crun", "exec", "--tty", "--env", "TERM=xterm", "i", "ls", "-l"]);
+    }
+}

@@ -1,0 +1,268 @@
+//! From a container of a pod and its image to a process of a runtime that can be started.
+
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+
+use super::bundle::{self, Paths};
+use super::spec::{self, View};
+use super::user::{self, Files};
+use super::{Exec, Kind};
+use crate::agent::Oci;
+use crate::cgroup::Group;
+use crate::images::Image;
+use crate::images::manifest::Run;
+use crate::pod::Context;
+use crate::prepare::{self, Error, Prepared};
+use crate::runtimes::keeper::MARKER;
+use crate::runtimes::sandbox::{Mount, Root, Sandbox};
+use crate::runtimes::{Process, Starts};
+use crate::{env, mounts, status};
+
+/// Where programs are when neither image nor pod says so.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// What is read of the files with an image's users.
+const USERS_BYTES_MAX: u64 = 1 << 20;
+
+/// The process of one run of a container.
+pub(crate) async fn process(
+    context: &Context,
+    oci: &Oci,
+    pod: &Pod,
+    container: &Container,
+    run: i32,
+    image: &Image,
+) -> Result<Prepared, Error> {
+    let Some(spec) = &pod.spec else { return Err(Error::config("the pod has no spec".into())) };
+    let hostname = hostname(pod, spec);
+    let sources = prepare::fetch(context, pod, &env::references(container)).await?;
+    let base = base_environment(&image.config.config, &hostname);
+    let environment = env::environment(pod, container, &sources, &context.facts(), &base);
+    let environment = environment.map_err(|error| Error::config(error.to_string()))?;
+    let argv = command_line(container, &image.config.config, &environment);
+    if argv.is_empty() {
+        return Err(Error::create(format!("no command specified for container {:?}", container.name)));
+    }
+    let paths = Paths::new(&context.pod_directory(pod), &container.name, run);
+    let all = all_mounts(context, pod, container, run, &environment, &hostname)?;
+    let (all, parts) = split_parts(all, &paths.mounts);
+    let text = |path| image.read(path, USERS_BYTES_MAX).unwrap_or_default();
+    let (passwd, group) = (text("etc/passwd"), text("etc/group"));
+    let files = Files { passwd: &passwd, group: &group };
+    let user = user::resolve(spec, container, &prepare::title(pod), &image.config.config.user, files);
+    let user = user.map_err(Error::config)?;
+    let view = View {
+        pod: spec,
+        container,
+        argv: &argv,
+        env: &environment,
+        cwd: working_dir(container, &image.config.config),
+        user: &user,
+        root: &paths.rootfs,
+        mounts: &all,
+        hostname: &hostname,
+        oom_score_adj: oom_score_adj(context, spec, container),
+    };
+    let mut config = spec::config(&view).map_err(Error::config)?;
+    if oci.runtime.kind != Kind::Crun {
+        // These replace a file where crun writes to a pipe.
+        let script = format!("echo > '{}'", paths.started.display());
+        config["hooks"] = serde_json::json!({"poststart": [{"path": "/bin/sh", "args": ["sh", "-c", script]}]});
+    }
+    let making = paths.make(&config);
+    making.map_err(|error| Error::create(format!("make bundle {}: {error}", paths.root.display())))?;
+    let group = context.group(pod, container, run).map_err(Error::create)?;
+    let is_privileged = container.security_context.as_ref().and_then(|c| c.privileged) == Some(true);
+    let root = Root {
+        layers: image.layers.clone(),
+        upper: paths.upper.clone(),
+        work: paths.work.clone(),
+        target: paths.rootfs.clone(),
+        has_devices: is_privileged,
+        hidden: context.hidden.clone(),
+    };
+    let sandbox = Sandbox {
+        mounts: parts,
+        cgroups: group.iter().flat_map(Group::members).collect(),
+        image: Some(root),
+        ..Sandbox::default()
+    };
+    let marker = prepare::marker(pod, container, run);
+    let process = Process {
+        argv: oci.runtime.run(&paths),
+        env: vec![("PATH".into(), PATH.into()), (MARKER.into(), marker)],
+        cwd: "/".into(),
+        log: prepare::log(context, pod, container, run)?,
+        sandbox: Some(Box::new(sandbox)),
+        starts: Some(Starts { told_by: paths.started.clone(), errors: paths.errors.clone() }),
+    };
+    let exec = Exec { prefix: oci.runtime.exec(&paths), id: paths.id.clone() };
+    Ok(Prepared { process, group, bundle: Some(paths.root), exec: Some(exec) })
+}
+
+fn hostname(pod: &Pod, spec: &PodSpec) -> String {
+    let name = spec.hostname.as_ref().or(pod.metadata.name.as_ref());
+    name.map(|name| name.chars().take(63).collect()).unwrap_or_default()
+}
+
+/// What every container of an image has, before its own variables.
+fn base_environment(run: &Run, hostname: &str) -> Vec<(String, String)> {
+    let mut base = Vec::new();
+    let image = run.env.iter().filter_map(|text| text.split_once('='));
+    let image: Vec<(String, String)> = image.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    if !image.iter().any(|(name, _)| name == "PATH") {
+        base.push(("PATH".to_owned(), PATH.to_owned()));
+    }
+    base.push(("HOSTNAME".to_owned(), hostname.to_owned()));
+    base.extend(image);
+    base
+}
+
+/// `command` takes the place of the entrypoint and of the image's arguments, `args` that of the arguments.
+fn command_line(container: &Container, run: &Run, environment: &[(String, String)]) -> Vec<String> {
+    let own = env::command_line(container, environment);
+    let has_command = container.command.as_ref().is_some_and(|command| !command.is_empty());
+    let has_args = container.args.as_ref().is_some_and(|args| !args.is_empty());
+    match (has_command, has_args) {
+        (true, _) => own,
+        (false, true) => run.entrypoint.iter().cloned().chain(own).collect(),
+        (false, false) => run.entrypoint.iter().chain(&run.cmd).cloned().collect(),
+    }
+}
+
+fn working_dir<'a>(container: &'a Container, run: &'a Run) -> &'a str {
+    let own = container.working_dir.as_deref().filter(|directory| !directory.is_empty());
+    let image = Some(run.working_dir.as_str()).filter(|directory| !directory.is_empty());
+    own.or(image).unwrap_or("/")
+}
+
+fn oom_score_adj(context: &Context, spec: &PodSpec, container: &Container) -> i64 {
+    let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+    let request = requests.and_then(|requests| requests.get("memory"));
+    let request = request.and_then(|quantity| quantity.0.parse::<windlass_api::quantity::Quantity>().ok());
+    let capacity = context.config.capacity.memory.value();
+    spec::oom_score_adj(status::qos_class(spec), request.map_or(0, |request| request.value()), capacity)
+}
+
+/// The volumes of a container and the files that each has, in the order of their paths.
+fn all_mounts(
+    context: &Context,
+    pod: &Pod,
+    container: &Container,
+    run: i32,
+    environment: &[(String, String)],
+    hostname: &str,
+) -> Result<Vec<Mount>, Error> {
+    let mut all = mounts::of(context, pod, container, environment).map_err(Error::config)?;
+    let directory = context.pod_directory(pod).join("etc");
+    let made = make_etc(&directory, pod, hostname);
+    made.map_err(|error| Error::create(format!("make {}: {error}", directory.display())))?;
+    for name in ["hosts", "hostname", "resolv.conf"] {
+        let target = Path::new("/etc").join(name);
+        if !all.iter().any(|mount| mount.target == target) {
+            all.push(Mount { source: directory.join(name), sub_path: None, target, is_read_only: false });
+        }
+    }
+    all.extend(mounts::message(context, pod, container, run).map_err(Error::create)?);
+    all.sort_by(|a, b| a.target.cmp(&b.target));
+    Ok(all)
+}
+
+/// Files that say who and where a pod is. Made once: its containers share them.
+fn make_etc(directory: &Path, pod: &Pod, hostname: &str) -> std::io::Result<()> {
+    if directory.join("resolv.conf").exists() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(directory)?;
+    let machine = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let aliases = pod.spec.as_ref().and_then(|spec| spec.host_aliases.clone()).unwrap_or_default();
+    std::fs::write(directory.join("hosts"), bundle::hosts(&machine("/etc/hosts"), hostname, &aliases))?;
+    std::fs::write(directory.join("hostname"), format!("{hostname}\n"))?;
+    std::fs::write(directory.join("resolv.conf"), machine("/etc/resolv.conf"))
+}
+
+/// Where each mount comes from for the runtime. A part of a volume is mounted beside the bundle first, for the runtime
+/// would follow links in it: those are returned too.
+fn split_parts(all: Vec<Mount>, beside: &Path) -> (Vec<(Mount, PathBuf)>, Vec<Mount>) {
+    let (mut whole, mut parts) = (Vec::new(), Vec::new());
+    for (number, mount) in all.into_iter().enumerate() {
+        let source = match mount.sub_path {
+            None => mount.source.clone(),
+            Some(_) => {
+                let place = beside.join(number.to_string());
+                parts.push(Mount { target: place.clone(), ..mount.clone() });
+                place
+            }
+        };
+        whole.push((mount, source));
+    }
+    (whole, parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn image() -> Run {
+        Run {
+            entrypoint: vec!["/entry".into()],
+            cmd: vec!["default".into()],
+            env: vec!["A=1=2".into(), "bad".into()],
+            working_dir: "/work".into(),
+            ..Run::default()
+        }
+    }
+
+    #[test]
+    fn command_and_args_take_the_place_of_entrypoint_and_cmd() {
+        let env = [("X".to_owned(), "y".to_owned())];
+        for (container, want) in [
+            (json!({}), vec!["/entry", "default"]),
+            (json!({"command": [], "args": []}), vec!["/entry", "default"]),
+            (json!({"args": ["$(X)"]}), vec!["/entry", "y"]),
+            (json!({"command": ["c"]}), vec!["c"]),
+            (json!({"command": ["c"], "args": ["$(X)", "$$(X)"]}), vec!["c", "y", "$(X)"]),
+        ] {
+            let mut container = container;
+            container["name"] = json!("c");
+            let container: Container = serde_json::from_value(container).expect("a container");
+            assert_eq!(command_line(&container, &image(), &env), want);
+        }
+    }
+
+    #[test]
+    fn the_environment_begins_with_the_images() {
+        let pairs = |run: &Run| -> Vec<String> {
+            base_environment(run, "h").into_iter().map(|(name, value)| format!("{name}={value}")).collect()
+        };
+        assert_eq!(pairs(&image()), [format!("PATH={PATH}"), "HOSTNAME=h".into(), "A=1=2".into()]);
+        let own = Run { env: vec!["PATH=/x".into()], ..Run::default() };
+        assert_eq!(pairs(&own), ["HOSTNAME=h", "PATH=/x"]);
+    }
+
+    #[test]
+    fn the_working_directory_is_the_containers_or_the_images() {
+        for (own, run, want) in
+            [(Some("/own"), image(), "/own"), (None, image(), "/work"), (Some(""), Run::default(), "/")]
+        {
+            let container = Container { working_dir: own.map(str::to_owned), ..Container::default() };
+            assert_eq!(working_dir(&container, &run), want);
+        }
+    }
+
+    #[test]
+    fn parts_of_volumes_are_mounted_beside_the_bundle() {
+        let mount = |target: &str, sub_path: Option<&str>| Mount {
+            source: "/v".into(),
+            sub_path: sub_path.map(PathBuf::from),
+            target: target.into(),
+            is_read_only: true,
+        };
+        let (whole, parts) = split_parts(vec![mount("/a", None), mount("/b", Some("x"))], Path::new("/m"));
+        let want = [(mount("/a", None), PathBuf::from("/v")), (mount("/b", Some("x")), PathBuf::from("/m/1"))];
+        assert_eq!(whole, want);
+        assert_eq!(parts, [mount("/m/1", Some("x"))]);
+    }
+}
