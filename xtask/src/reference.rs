@@ -29,7 +29,17 @@ pub fn install() -> Result<()> {
     if !tools::is_present("etcd") {
         tools::apt(&["etcd-server"])?;
     }
+    install_image_tools()?;
     Ok(())
+}
+
+/// What runs images in tests, what they are made of, and where they are pulled from.
+fn install_image_tools() -> Result<()> {
+    let is_there = tools::is_present("crun") && tools::is_present("docker-registry");
+    match is_there && Path::new("/bin/busybox").is_file() {
+        true => Ok(()),
+        false => tools::apt(&["crun", "busybox-static", "docker-registry"]),
+    }
 }
 
 /// The upstream end-to-end tests, which the whole conformance run wants.

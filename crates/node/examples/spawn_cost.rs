@@ -47,6 +47,7 @@ async fn run(at_once: usize) -> Duration {
             cwd: "/".into(),
             log: logs.join(format!("{i}.log")),
             sandbox: None,
+            starts: None,
         };
         let (sender, mut events) = mpsc::unbounded_channel();
         host.run(process, move |event| drop(sender.send(event)));

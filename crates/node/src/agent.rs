@@ -85,6 +85,8 @@ pub struct Config {
     pub runtime_override_host: bool,
     /// Runs images; `None`: they wait for ever.
     pub oci: Option<Oci>,
+    /// Give each container a copy of its image, without a try whether the kernel allows overlayfs.
+    pub copies_images: bool,
     /// Delays between tries to pull an image.
     pub image_backoff: backoff::Limits,
     /// Whether pods that this node ends get `DisruptionTarget`, and whether deleted ones reach a terminal phase.
@@ -120,6 +122,7 @@ impl Config {
             crash_backoff: backoff::Limits::default(),
             runtime_override_host: false,
             oci: None,
+            copies_images: false,
             image_backoff: backoff::Limits::default(),
             gates: Gates::default(),
             keeper: host::Command::default(),

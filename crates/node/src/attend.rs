@@ -12,9 +12,9 @@ use windlass_streams::Streams;
 use crate::check::{self, Check, Outcome};
 use crate::pod::{Context, Notice};
 use crate::probe::{Kind, Spec, Tracker};
+use crate::runtimes::Exit;
 use crate::runtimes::host::Event;
 use crate::runtimes::streams::Ends;
-use crate::runtimes::Exit;
 
 /// What is kept of the output of a command (upstream: maxReadLength).
 const OUTPUT_BYTES_MAX: u64 = 10 << 10;

@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn the_second_version_is_hidden_only_beside_the_first() {
         assert_eq!(Layout::second_beside_first(MOUNTS_V1), [PathBuf::from("/sys/fs/cgroup/unified")]);
-        assert_eq!(Layout::second_beside_first(MOUNTS_V2), [PathBuf::new(); 0]);
+        assert_eq!(Layout::second_beside_first(MOUNTS_V2), Vec::<PathBuf>::new());
     }
 
     #[test]

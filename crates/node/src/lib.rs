@@ -6,6 +6,7 @@
 //!   watch ─► pods ──► pod (one task each) ─► runtimes::host ═socket═► keeper ─► sandbox ─► processes
 //!              │        │  lifecycle::next, stopping::next: what to do now
 //!              │        │  volume, security, cgroup, env: what a container sees and may do
+//!              │        │  images, oci: containers that are not of this machine
 //!              │        │  probe, check: what it says about itself
 //!              │        │  phase::of, status::build: what to report
 //!              │        └► pods/status
@@ -16,7 +17,8 @@
 //! ```
 //!
 //! Read `lifecycle` for the order of a pod's life, `phase` for how it ends, `runtimes::keeper` for how
-//! nothing is left behind, `runtimes::sandbox` for what a container sees.
+//! nothing is left behind, `runtimes::sandbox` for what a container sees, `images` for where images come from and `oci` for
+//! how they run.
 
 pub mod admission;
 pub mod backoff;

@@ -24,7 +24,9 @@ use crate::check::Outcome as Checked;
 use crate::env::Facts;
 use crate::events::{self, Report};
 use crate::images::Image;
+use crate::runtimes::StartError;
 use crate::runtimes::host::{Event, Host};
+use crate::runtimes::sandbox::IMAGE_REFUSED;
 use crate::streams::Table;
 use crate::writes::{self, Outcome};
 use crate::{probe, security, status};
@@ -44,6 +46,8 @@ pub(crate) struct Context {
     cgroups: Option<cgroup::Layout>,
     /// What OCI runtimes must not see.
     pub(crate) hidden: Vec<PathBuf>,
+    /// The kernel refuses overlayfs: each container has a copy of its image.
+    pub(crate) copies_images: AtomicBool,
     /// It was said that limits can't be kept.
     is_unlimited_known: AtomicBool,
 }
@@ -54,6 +58,7 @@ impl Context {
         let cgroups = cgroup::Layout::of_this_process().and_then(|all| all.of_agent(&config.data_dir).ok());
         cgroups.iter().for_each(cgroup::Layout::sweep);
         Self {
+            copies_images: AtomicBool::new(config.copies_images),
             config,
             host,
             logs,
@@ -103,6 +108,16 @@ impl Context {
     pub(crate) fn oci_of(&self, container: &Container) -> Option<&Oci> {
         let is_host = container.image.as_deref() == Some("host") || self.config.runtime_override_host;
         self.config.oci.as_ref().filter(|_| !is_host)
+    }
+
+    /// Whether a start failed because the kernel refuses overlayfs. From then on images are copied; it is said once.
+    pub(crate) fn is_overlay_refused(&self, error: &StartError) -> bool {
+        let StartError::Sandbox { error } = error else { return false };
+        if !error.starts_with(IMAGE_REFUSED) || self.copies_images.swap(true, Ordering::Relaxed) {
+            return false;
+        }
+        tracing::warn!(error, "overlayfs is refused: each container has a copy of its image");
+        true
     }
 
     /// Tells people, if anybody listens.

@@ -175,7 +175,11 @@ fn base_environment(pod: &Pod) -> Vec<(String, String)> {
 }
 
 /// Asks the API server for what the environment needs. What is not there is left out.
-pub(crate) async fn fetch(context: &Context, pod: &Pod, references: &BTreeSet<Reference>) -> Result<Sources, Error> {
+pub(crate) async fn fetch(
+    context: &Context,
+    pod: &Pod,
+    references: &BTreeSet<Reference>,
+) -> Result<Sources, Error> {
     let found = objects(context, pod, references).await.map_err(Error::config)?;
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     let sources = found.into_iter().map(|(reference, found)| {

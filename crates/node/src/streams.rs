@@ -57,7 +57,14 @@ pub(crate) struct Table(Mutex<HashMap<(String, String), Live>>);
 
 impl Table {
     /// A container is being started.
-    pub(crate) fn insert(&self, uid: &str, container: &str, run: i32, process: &Process, exec: Option<Joining>) {
+    pub(crate) fn insert(
+        &self,
+        uid: &str,
+        container: &str,
+        run: i32,
+        process: &Process,
+        exec: Option<Joining>,
+    ) {
         let Process { env, cwd, log, .. } = process.clone();
         let live = Live { run, env, cwd, log, pid: None, exec, ended: CancellationToken::new() };
         self.0.lock().insert((uid.to_owned(), container.to_owned()), live);
@@ -95,7 +102,7 @@ impl Table {
 impl Live {
     fn guest(self, argv: Vec<String>, has_terminal: bool) -> Guest {
         let argv = match &self.exec {
-            Some(exec) => exec.command(argv, has_terminal),
+            Some(exec) => exec.command(argv),
             None => argv,
         };
         Guest { argv, env: self.env, cwd: self.cwd, has_terminal }

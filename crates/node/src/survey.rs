@@ -9,6 +9,7 @@ use windlass_api::quantity::Quantity;
 use crate::events;
 use crate::logs;
 use crate::machine::disk_usage;
+use crate::oci::bundle;
 use crate::pod::Context;
 use crate::prepare;
 use crate::pressure::{self, Candidate, Part, Place, Shortage, Signal, Signals, Stored};
@@ -28,6 +29,8 @@ pub(crate) struct Spot {
 struct PartSpec {
     name: String,
     logs: PathBuf,
+    /// Of the pod's containers of images.
+    bundles: PathBuf,
     memory: pressure::Limit,
     storage: pressure::Limit,
     storage_limit: Option<pressure::Limit>,
@@ -51,6 +54,7 @@ impl Spot {
         let part = |container: &Container| PartSpec {
             name: container.name.clone(),
             logs: logs::directory(&context.logs, prepare::pod_name(pod), &container.name),
+            bundles: bundle::directory(&context.pod_directory(pod)),
             memory: amount(container, false, "memory").unwrap_or_else(none),
             storage: amount(container, false, "ephemeral-storage").unwrap_or_else(none),
             storage_limit: amount(container, true, "ephemeral-storage"),
@@ -90,7 +94,11 @@ impl Spot {
             containers: self
                 .parts
                 .iter()
-                .map(|part| (part.name.clone(), used(&part.logs), part.storage_limit.clone()))
+                .map(|part| {
+                    let written =
+                        bundle::written(&part.bundles, &part.name).iter().map(|path| used(path)).sum::<i64>();
+                    (part.name.clone(), used(&part.logs) + written, part.storage_limit.clone())
+                })
                 .collect(),
             directories: directories
                 .into_iter()

@@ -43,6 +43,7 @@ impl Fixture {
             cwd: "/".into(),
             log: self.directory.path().join(format!("{name}.log")),
             sandbox: None,
+            starts: None,
         }
     }
 
@@ -305,7 +306,7 @@ fn agent_process() {
         let script = std::env::var("TEST_SCRIPT").expect("TEST_SCRIPT");
         let env = vec![("PATH".into(), "/usr/bin:/bin".into())];
         let argv = ["sh", "-c", &script].map(str::to_owned).to_vec();
-        host.run(Process { argv, env, cwd: "/".into(), log, sandbox: None }, |_| {});
+        host.run(Process { argv, env, cwd: "/".into(), log, sandbox: None, starts: None }, |_| {});
         std::future::pending::<()>().await;
     });
 }

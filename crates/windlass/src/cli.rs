@@ -10,7 +10,7 @@ mod look;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use windlass_api::Gates;
 
-use crate::{controller, durations, explain, lint, node, run, server, why};
+use crate::{controller, durations, explain, images, lint, node, run, server, why};
 use look::{CompletionsArgs, ExplainArgs, LintArgs, ManArgs, WhyArgs};
 
 const EXAMPLES: &str = "\
@@ -183,6 +183,9 @@ struct RunArgs {
     #[arg(long, value_name = "RUNTIME")]
     runtime: Option<Runtime>,
 
+    #[command(flatten)]
+    images: ImageArgs,
+
     /// Keep the output of the pods below this directory
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
@@ -257,6 +260,9 @@ struct ServerArgs {
     /// Run the command of any image on this machine, without the image
     #[arg(long, value_name = "RUNTIME")]
     runtime: Option<Runtime>,
+
+    #[command(flatten)]
+    images: ImageArgs,
 }
 
 #[derive(Debug, Args)]
@@ -367,6 +373,29 @@ struct NodeArgs {
     /// Run the command of any image on this machine, without the image
     #[arg(long, value_name = "RUNTIME")]
     runtime: Option<Runtime>,
+
+    #[command(flatten)]
+    images: ImageArgs,
+}
+
+/// Where images come from.
+#[derive(Debug, Args)]
+struct ImageArgs {
+    /// Ask this address before a registry: REGISTRY=URL, such as docker.io=https://mirror.example; * is every registry.
+    /// Plain HTTP on this machine only. May be given more than once
+    #[arg(long, value_name = "MIRROR")]
+    image_mirror: Vec<String>,
+
+    /// Take images from the OCI layouts and `docker save` archives in this directory, before any registry is asked. May be
+    /// given more than once
+    #[arg(long, value_name = "DIR")]
+    image_dir: Vec<PathBuf>,
+}
+
+impl From<ImageArgs> for images::Options {
+    fn from(args: ImageArgs) -> Self {
+        Self { mirrors: args.image_mirror, directories: args.image_dir }
+    }
 }
 
 /// Which Jobs a controller manages.
@@ -473,6 +502,7 @@ impl From<RunArgs> for run::Options {
             gates: args.feature_gates,
             disrupt: args.disrupt,
             runs_any_image_on_host: matches!(args.runtime, Some(Runtime::Host)),
+            images: args.images.into(),
             keep: args.keep,
             logs: match args.logs {
                 Logs::None => run::Logs::None,
@@ -503,6 +533,7 @@ impl From<ServerArgs> for server::Options {
             backoff_base: args.backoff.backoff_base,
             backoff_max: args.backoff.backoff_max,
             runs_any_image_on_host: matches!(args.runtime, Some(Runtime::Host)),
+            images: args.images.into(),
         }
     }
 }
@@ -535,6 +566,7 @@ impl TryFrom<NodeArgs> for node::Options {
             gates: args.feature_gates,
             pids_max: args.pod_pids_limit,
             runs_any_image_on_host: matches!(args.runtime, Some(Runtime::Host)),
+            images: args.images.into(),
         })
     }
 }
@@ -585,6 +617,7 @@ mod tests {
             gates: Gates { job_pod_failure_policy: false, ..Gates::default() },
             disrupt: 2,
             runs_any_image_on_host: true,
+            images: images::Options::default(),
             keep: Some("d".into()),
             logs: run::Logs::Failed,
             parallelism: Some(3),
@@ -599,7 +632,8 @@ mod tests {
     fn flags_of_a_server_reach_its_options() {
         let line = "windlass server --data-dir d --listen [::1]:1 --allow-remote --kubeconfig k --nodes 0 \
                     --audit-log-path a --audit-log-maxsize 3 --audit-log-maxbackup 4 \
-                    --backoff-base 1s --backoff-max 2s --feature-gates JobPodFailurePolicy=false --runtime host";
+                    --backoff-base 1s --backoff-max 2s --feature-gates JobPodFailurePolicy=false --runtime host \
+                    --image-mirror a=https://b --image-mirror c=https://d --image-dir e";
         let command = Cli::try_parse_from(line.split_whitespace()).expect("parses").command;
         let Command::Server(args) = command else { panic!("{command:?}") };
         let expected = server::Options {
@@ -616,6 +650,10 @@ mod tests {
             backoff_base: Duration::from_secs(1),
             backoff_max: Duration::from_secs(2),
             runs_any_image_on_host: true,
+            images: images::Options {
+                mirrors: vec!["a=https://b".into(), "c=https://d".into()],
+                directories: vec!["e".into()],
+            },
         };
         assert_eq!(server::Options::from(args), expected);
     }
@@ -637,6 +675,7 @@ mod tests {
             gates: Gates { pod_disruption_conditions: false, ..Gates::default() },
             pids_max: Some(7),
             runs_any_image_on_host: true,
+            images: images::Options::default(),
         };
         assert_eq!(node::Options::try_from(args), Ok(expected));
         for bad in ["windlass node --data-dir d", "windlass node --data-dir d --server https://s:1 --token t"]

@@ -5,6 +5,7 @@ mod columns;
 mod controller;
 mod durations;
 mod explain;
+mod images;
 mod lint;
 mod manifest;
 mod node;

@@ -17,7 +17,7 @@ use windlass_node::events::Report;
 use windlass_node::machine::Machine;
 use windlass_node::{Agent, Eviction, pressure, shutdown};
 
-use crate::{EXIT_BAD_INPUT, EXIT_FAILED, report, with_threads};
+use crate::{EXIT_BAD_INPUT, EXIT_FAILED, images, report, with_threads};
 
 /// What the command line asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +40,8 @@ pub struct Options {
     pub pids_max: Option<i64>,
     /// Run the command of any image on this machine.
     pub runs_any_image_on_host: bool,
+    /// Where images come from.
+    pub images: images::Options,
 }
 
 /// How to reach the server.
@@ -102,6 +104,7 @@ async fn run(options: &Options) -> Result<(), Error> {
     let data_dir = std::fs::canonicalize(&options.data_dir).map_err(|error| start(&error))?;
     let mut node = windlass_node::Config::new(client.clone(), name.clone(), &data_dir);
     node.runtime_override_host = options.runs_any_image_on_host;
+    node.oci = images::runtime(&options.images, &data_dir.join("images")).map_err(Error::Start)?;
     node.gates = options.gates;
     node.pids_max = options.pids_max;
     node.shutdown = shutdown::of_periods(options.shutdown_grace, options.shutdown_grace_critical);

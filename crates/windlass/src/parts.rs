@@ -20,7 +20,7 @@ use windlass_controllers::{
 };
 use windlass_job::Settings;
 use windlass_node::streams::Nodes;
-use windlass_node::{Agent, Capacity};
+use windlass_node::{Agent, Capacity, Oci};
 use windlass_scheduler::Scheduler;
 
 /// What they work by.
@@ -35,6 +35,8 @@ pub struct Setup {
     pub nodes: Vec<Node>,
     /// Run the command of any image on this machine.
     pub runs_any_image_on_host: bool,
+    /// Runs images.
+    pub oci: Option<Oci>,
     /// Keep the logs of pods that were deleted.
     pub keeps_logs: bool,
     /// The certificate that pods trust, if there is one.
@@ -101,6 +103,7 @@ impl Parts {
             let mut config = windlass_node::Config::new(client.clone(), node.name, node.directory);
             config.capacity = node.capacity;
             config.runtime_override_host = setup.runs_any_image_on_host;
+            config.oci = setup.oci.clone();
             config.gates = setup.gates;
             config.keeps_logs = setup.keeps_logs;
             // Nobody would read them in a run of one Job.

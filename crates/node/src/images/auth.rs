@@ -182,8 +182,8 @@ fn fits(place: &str, repository: &str) -> bool {
         (host.split('.').map(str::to_owned).collect(), port, path.to_owned())
     };
     let ((wanted, port, path), (host, its_port, its_path)) = (split(place), split(repository));
-    let is_host = wanted.len() == host.len()
-        && wanted.iter().zip(&host).all(|(wanted, part)| is_glob(wanted, part));
+    let is_host =
+        wanted.len() == host.len() && wanted.iter().zip(&host).all(|(wanted, part)| is_glob(wanted, part));
     is_host && port == its_port && its_path.starts_with(&path)
 }
 

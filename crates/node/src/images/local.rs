@@ -217,7 +217,8 @@ fn is_named(entry: &Descriptor, name: &Reference) -> bool {
     }
     let names = NAME_ANNOTATIONS.iter().filter_map(|key| entry.annotations.get(*key));
     // A bare tag is no name: `v1` would be the image `docker.io/library/v1`.
-    let mut whole = names.filter(|text| text.contains(['/', ':'])).filter_map(|text| Reference::parse(text).ok());
+    let mut whole =
+        names.filter(|text| text.contains(['/', ':'])).filter_map(|text| Reference::parse(text).ok());
     whole.any(|whole| whole == *name)
 }
 

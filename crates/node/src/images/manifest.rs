@@ -178,7 +178,9 @@ pub struct Run {
 }
 
 /// `null` is as good as nothing: Go writes it.
-fn or_default<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
+fn or_default<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(
+    from: D,
+) -> Result<T, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
@@ -283,9 +285,7 @@ mod tests {
 
     #[test]
     fn the_image_for_this_machine_is_chosen() {
-        let entry = |letter: &str, platform: serde_json::Value| {
-            json!({"digest": digest(letter), "size": 1, "mediaType": "m", "platform": platform})
-        };
+        let entry = |letter: &str, platform: serde_json::Value| json!({"digest": digest(letter), "size": 1, "mediaType": "m", "platform": platform});
         let arm = entry("a", json!({"os": "linux", "architecture": "arm64", "variant": "v8"}));
         let amd = entry("b", json!({"os": "linux", "architecture": "amd64"}));
         let windows = entry("c", json!({"os": "windows", "architecture": "amd64"}));
@@ -297,7 +297,9 @@ mod tests {
             (json!([arm, windows]), Err("no match for platform in manifest: linux/amd64".to_owned())),
             (json!([]), Err("no match for platform in manifest: linux/amd64".to_owned())),
         ] {
-            let Ok(Document::Index(index)) = document(json!({"manifests": entries})) else { panic!("an index") };
+            let Ok(Document::Index(index)) = document(json!({"manifests": entries})) else {
+                panic!("an index")
+            };
             let got = choose(&index, &machine).map(|entry| entry.digest.to_string());
             assert_eq!(got.map_err(|error| error.to_string()), want, "{entries}");
         }

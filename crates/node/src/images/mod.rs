@@ -92,7 +92,7 @@ impl Images {
         let store = Arc::new(Store::open(&settings.directory)?);
         Ok(Self {
             store,
-            registry: Registry::new(),
+            registry: Registry::default(),
             settings,
             pulls: tokio::sync::RwLock::default(),
             layers: Mutex::default(),
@@ -189,8 +189,11 @@ impl Images {
         self.registry.blob(source, &layer.blob.digest, layer.blob.size, &packed.0).await?;
         let store = Arc::clone(&self.store);
         let unpacked = tokio::task::spawn_blocking(move || {
-            let file = std::fs::File::open(&packed.0)
-                .map_err(|error| store::Error::Files { what: "open", path: packed.0.clone(), error })?;
+            let file = std::fs::File::open(&packed.0).map_err(|error| store::Error::Files {
+                what: "open",
+                path: packed.0.clone(),
+                error,
+            })?;
             store.add_layer(std::io::BufReader::new(file), layer.packing, &layer.diff_id)
         });
         Ok(unpacked.await??)

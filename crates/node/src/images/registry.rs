@@ -5,11 +5,14 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, HeaderValue, LOCATION, USER_AGENT, WWW_AUTHENTICATE};
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_LENGTH, HeaderValue, LOCATION, USER_AGENT, WWW_AUTHENTICATE,
+};
+use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
@@ -39,23 +42,16 @@ const AGENT: &str = concat!("windlass/", env!("CARGO_PKG_VERSION"));
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It was not reached.
-    #[error("{method} {uri}: {error}")]
+    #[error("get {uri}: {error}")]
     Connect {
-        /// What was asked.
-        method: Method,
         /// Where.
-        uri: Uri,
+        uri: String,
         /// Why not.
         error: String,
     },
     /// It took too long.
-    #[error("{method} {uri}: no answer in {seconds} s", seconds = ANSWER_TIME_MAX.as_secs())]
-    Slow {
-        /// What was asked.
-        method: Method,
-        /// Where.
-        uri: Uri,
-    },
+    #[error("get {0}: no answer in {seconds} s", seconds = ANSWER_TIME_MAX.as_secs())]
+    Slow(String),
     /// It does not have it.
     #[error("{0}: not found")]
     NotFound(String),
@@ -73,7 +69,7 @@ pub enum Error {
     #[error("{uri}: {status}: {text}")]
     Status {
         /// Where.
-        uri: Uri,
+        uri: String,
         /// What it said.
         status: StatusCode,
         /// And why.
@@ -87,7 +83,7 @@ pub enum Error {
     Address(String),
     /// An answer that leads on and on.
     #[error("{0}: too many redirects")]
-    Redirects(Uri),
+    Redirects(String),
     /// What came is not what was asked for.
     #[error("{name}: the content has the digest {got}, not {want}")]
     Digest {
@@ -201,55 +197,68 @@ fn follow(from: &Uri, location: &str) -> Result<Uri, Error> {
 
 type Http = Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
 
+/// Endpoint, repository and user.
+type Scope = (String, String, Option<Digest>);
+
 /// Asks registries.
+#[derive(Default)]
 pub struct Registry {
-    http: Http,
-    /// Tokens and passwords that were accepted, by endpoint, repository and user.
-    authorizations: Mutex<HashMap<(String, String, Option<Digest>), HeaderValue>>,
+    /// Made when it is first used: reading the certificates of a machine takes its time.
+    http: OnceLock<Http>,
+    /// Tokens and passwords that were accepted.
+    authorizations: Mutex<HashMap<Scope, HeaderValue>>,
+}
+
+/// With the certificates that this machine trusts.
+fn client() -> Http {
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let builder = hyper_rustls::HttpsConnectorBuilder::new();
+    let builder = match builder.with_provider_and_native_roots(provider.clone()) {
+        Ok(builder) => builder,
+        // A machine without any: registries on loopback can be used.
+        Err(error) => {
+            tracing::debug!(%error, "no certificate authorities on this machine");
+            let config = rustls::ClientConfig::builder_with_provider(provider.into())
+                .with_safe_default_protocol_versions()
+                .expect("the provider has the default versions")
+                .with_root_certificates(rustls::RootCertStore::empty())
+                .with_no_client_auth();
+            hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(config)
+        }
+    };
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(CONNECT_TIME_MAX));
+    let connector = builder.https_or_http().enable_all_versions().wrap_connector(tcp);
+    Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector)
 }
 
 impl Registry {
-    /// With the certificates that this machine trusts.
-    pub fn new() -> Self {
-        let provider = rustls::crypto::aws_lc_rs::default_provider();
-        let builder = hyper_rustls::HttpsConnectorBuilder::new();
-        let builder = match builder.with_provider_and_native_roots(provider.clone()) {
-            Ok(builder) => builder,
-            // A machine without any: registries on loopback can be used.
-            Err(error) => {
-                tracing::debug!(%error, "no certificate authorities on this machine");
-                let config = rustls::ClientConfig::builder_with_provider(provider.into())
-                    .with_safe_default_protocol_versions()
-                    .expect("the provider has the default versions")
-                    .with_root_certificates(rustls::RootCertStore::empty())
-                    .with_no_client_auth();
-                hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(config)
-            }
-        };
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(CONNECT_TIME_MAX));
-        let connector = builder.https_or_http().enable_all_versions().wrap_connector(tcp);
-        let http = Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector);
-        Self { http, authorizations: Mutex::default() }
-    }
-
     /// An index or manifest, and its digest. Checked against `want`, or against the digest that the name has.
-    pub async fn manifest(&self, source: &Source<'_>, want: Option<&Digest>) -> Result<(Vec<u8>, Digest), Error> {
+    pub async fn manifest(
+        &self,
+        source: &Source<'_>,
+        want: Option<&Digest>,
+    ) -> Result<(Vec<u8>, Digest), Error> {
         let name = source.name;
         let selector = want.map_or_else(|| name.selector(), Digest::to_string);
         let path = format!("/v2/{}/manifests/{selector}", name.path);
         let answer = self.get(source, &path, &format!("{}@{selector}", name.repository())).await?;
         let bytes = read(&path, answer, DOCUMENT_BYTES_MAX).await?;
         let want = want.or(name.digest.as_ref());
-        let got = want.map_or_else(|| Digest::of(&bytes), |want| {
-            let mut hasher = want.hasher();
-            hasher.update(&bytes);
-            hasher.finish()
-        });
+        let got = want.map_or_else(
+            || Digest::of(&bytes),
+            |want| {
+                let mut hasher = want.hasher();
+                hasher.update(&bytes);
+                hasher.finish()
+            },
+        );
         match want {
-            Some(want) if *want != got => Err(Error::Digest { name: name.to_string(), want: want.clone(), got }),
+            Some(want) if *want != got => {
+                Err(Error::Digest { name: name.to_string(), want: want.clone(), got })
+            }
             _ => Ok((bytes, got)),
         }
     }
@@ -268,7 +277,13 @@ impl Registry {
     }
 
     /// A blob into a file, checked.
-    pub async fn blob(&self, source: &Source<'_>, digest: &Digest, size: u64, into: &Path) -> Result<(), Error> {
+    pub async fn blob(
+        &self,
+        source: &Source<'_>,
+        digest: &Digest,
+        size: u64,
+        into: &Path,
+    ) -> Result<(), Error> {
         let path = format!("/v2/{}/blobs/{digest}", source.name.path);
         let name = format!("{}@{digest}", source.name.repository());
         let answer = self.get(source, &path, &name).await?;
@@ -347,7 +362,8 @@ impl Registry {
         let address = format!("{realm}{separator}{service}scope={}", escape(scope));
         let uri: Uri = address.parse().map_err(|_| Error::Address(realm.to_owned()))?;
         check(&uri)?;
-        let authorization = credentials.and_then(|credentials| HeaderValue::from_str(&credentials.basic()).ok());
+        let authorization =
+            credentials.and_then(|credentials| HeaderValue::from_str(&credentials.basic()).ok());
         let answer = self.send(&uri, authorization, None).await?;
         let answer = accept(answer, &uri, &format!("token for {scope}")).await?;
         let bytes = read(realm, answer, DOCUMENT_BYTES_MAX).await?;
@@ -374,20 +390,15 @@ impl Registry {
                 request = request.header(AUTHORIZATION, value);
             }
             let request = request.body(Empty::new()).map_err(|_| Error::Address(uri.to_string()))?;
-            let answer = tokio::time::timeout(ANSWER_TIME_MAX, self.http.request(request)).await;
-            let answer = answer.map_err(|_| Error::Slow { method: Method::GET, uri: uri.clone() })?;
+            let answer =
+                tokio::time::timeout(ANSWER_TIME_MAX, self.http.get_or_init(client).request(request)).await;
+            let answer = answer.map_err(|_| Error::Slow(uri.to_string()))?;
             let answer = answer.map_err(|error| connect_error(&uri, &error))?;
             let location = answer.headers().get(LOCATION).filter(|_| answer.status().is_redirection());
             let Some(location) = location.and_then(|value| value.to_str().ok()) else { return Ok(answer) };
             uri = follow(&uri, location)?;
         }
-        Err(Error::Redirects(uri))
-    }
-}
-
-impl Default for Registry {
-    fn default() -> Self {
-        Self::new()
+        Err(Error::Redirects(uri.to_string()))
     }
 }
 
@@ -409,7 +420,7 @@ fn connect_error(uri: &Uri, error: &dyn std::error::Error) -> Error {
         text = format!("{text}: {error}");
         next = error.source();
     }
-    Error::Connect { method: Method::GET, uri: uri.clone(), error: text }
+    Error::Connect { uri: uri.to_string(), error: text }
 }
 
 fn escape(text: &str) -> String {
@@ -429,8 +440,10 @@ async fn accept(answer: Response<Incoming>, uri: &Uri, what: &str) -> Result<Res
     let text = said(&bytes);
     Err(match status {
         StatusCode::NOT_FOUND => Error::NotFound(what.to_owned()),
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Error::Denied { name: what.to_owned(), status, text },
-        status => Error::Status { uri: uri.clone(), status, text },
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            Error::Denied { name: what.to_owned(), status, text }
+        }
+        status => Error::Status { uri: uri.to_string(), status, text },
     })
 }
 
@@ -456,11 +469,7 @@ fn said(bytes: &[u8]) -> String {
 }
 
 async fn next(name: &str, body: &mut Incoming) -> Result<Option<Bytes>, Error> {
-    let failed = |error: String| Error::Connect {
-        method: Method::GET,
-        uri: name.parse().unwrap_or_default(),
-        error,
-    };
+    let failed = |error: String| Error::Connect { uri: name.to_owned(), error };
     loop {
         let frame = tokio::time::timeout(ANSWER_TIME_MAX, body.frame()).await;
         match frame.map_err(|_| failed("the answer stopped half way".into()))? {
@@ -520,7 +529,10 @@ mod tests {
             ("docker.io", Err("\"docker.io\" is no address")),
             ("docker.io=mirror", Err("\"mirror\" is no address")),
             ("docker.io=ftp://127.0.0.1", Err("\"ftp://127.0.0.1/\" is no address")),
-            ("docker.io=http://10.0.0.1:5000", Err("http://10.0.0.1:5000/: plain HTTP is for registries on this machine only")),
+            (
+                "docker.io=http://10.0.0.1:5000",
+                Err("http://10.0.0.1:5000/: plain HTTP is for registries on this machine only"),
+            ),
             (
                 "docker.io=http://127.0.0.1.evil.example",
                 Err("http://127.0.0.1.evil.example/: plain HTTP is for registries on this machine only"),

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,9 @@ use super::digest::{Digest, Hasher};
 use super::manifest::{Config, Packing};
 use super::reference::Reference;
 use super::unpack::{self, Limits};
+
+/// How exact it is known when an image was last used.
+const USED_EVERY: SignedDuration = SignedDuration::from_secs(30);
 
 /// Why the store could not do something.
 #[derive(Debug, thiserror::Error)]
@@ -180,7 +183,8 @@ impl Store {
             let tmp = directory.join("tmp");
             remove_below(&tmp).map_err(failed("clear", &tmp))?;
         }
-        rustix::fs::flock(&lock, FlockOperation::LockShared).map_err(|error| failed("lock", &path)(error.into()))?;
+        rustix::fs::flock(&lock, FlockOperation::LockShared)
+            .map_err(|error| failed("lock", &path)(error.into()))?;
         Ok(Self {
             directory: directory.to_owned(),
             lock,
@@ -221,8 +225,11 @@ impl Store {
         if !record.pulled_by.is_empty() && record.pulled_by.is_disjoint(known) {
             return Ok(Presence::Private);
         }
-        record.used_at = Timestamp::now();
-        self.write_record(&path, &record)?;
+        let now = Timestamp::now();
+        if now.duration_since(record.used_at) > USED_EVERY {
+            record.used_at = now;
+            self.write_record(&path, &record)?;
+        }
         self.image(name, &record).map(Presence::Present)
     }
 
@@ -357,8 +364,11 @@ impl Store {
             }
         }
         let live = self.live.lock();
-        let in_use: BTreeSet<Digest> =
-            live.iter().filter(|(_, image)| image.strong_count() > 0).map(|((id, _), _)| id.clone()).collect();
+        let in_use: BTreeSet<Digest> = live
+            .iter()
+            .filter(|(_, image)| image.strong_count() > 0)
+            .map(|((id, _), _)| id.clone())
+            .collect();
         let all: Vec<(PathBuf, Unused)> = records
             .iter()
             .filter(|(_, record)| !in_use.contains(&record.id))
@@ -375,7 +385,8 @@ impl Store {
         // Layers and configurations that no name leads to any more.
         let layers: BTreeSet<PathBuf> =
             records.values().flat_map(|record| &record.layers).map(|layer| self.layer_path(layer)).collect();
-        let configs: BTreeSet<PathBuf> = records.values().map(|record| self.config_path(&record.id)).collect();
+        let configs: BTreeSet<PathBuf> =
+            records.values().map(|record| self.config_path(&record.id)).collect();
         for (directory, kept) in [("layers", &layers), ("configs", &configs)] {
             let directory = self.directory.join(directory);
             for entry in fs::read_dir(&directory).map_err(failed("read", &directory))?.flatten() {
@@ -424,13 +435,16 @@ struct Disk {
 
 impl Disk {
     fn percent(self) -> u64 {
-        100 - u64::try_from(u128::from(self.free) * 100 / u128::from(self.bytes.max(1))).unwrap_or(100).min(100)
+        100 - u64::try_from(u128::from(self.free) * 100 / u128::from(self.bytes.max(1)))
+            .unwrap_or(100)
+            .min(100)
     }
 
     /// How much has to go so that this share is used.
     fn to_free(self, percent: u64) -> u64 {
         let allowed = u128::from(self.bytes) * u128::from(percent) / 100;
-        u64::try_from(u128::from(self.bytes - self.free.min(self.bytes)).saturating_sub(allowed)).unwrap_or(u64::MAX)
+        u64::try_from(u128::from(self.bytes - self.free.min(self.bytes)).saturating_sub(allowed))
+            .unwrap_or(u64::MAX)
     }
 }
 
@@ -449,7 +463,9 @@ fn size_of(layer: &Path) -> u64 {
 
 fn read_record(path: &Path) -> Result<Option<Record>, Error> {
     match fs::read(path) {
-        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| failed("read", path)(error.into())),
+        Ok(bytes) => {
+            serde_json::from_slice(&bytes).map(Some).map_err(|error| failed("read", path)(error.into()))
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(failed("read", path)(error)),
     }
@@ -521,7 +537,12 @@ mod tests {
     #[test]
     fn the_longest_unused_images_go_until_there_is_room() {
         let image = |name: &str, second, size| (PathBuf::from(name), Unused { used_at: at(second), size });
-        let all = vec![image("new", 300, 10), image("old", 0, 10), image("middle", 100, 10), image("young", 950, 10)];
+        let all = vec![
+            image("new", 300, 10),
+            image("old", 0, 10),
+            image("middle", 100, 10),
+            image("young", 950, 10),
+        ];
         let policy = Policy { min_age: Duration::from_secs(100), ..Policy::default() };
         for (to_free, want) in [
             (0, vec![]),
@@ -537,9 +558,13 @@ mod tests {
 
     #[test]
     fn the_share_of_the_disk_decides_how_much_goes() {
-        for (bytes, free, percent, to_free) in
-            [(1000, 100, 90, 100), (1000, 1000, 0, 0), (1000, 0, 100, 200), (0, 0, 100, 0), (1000, 200, 80, 0)]
-        {
+        for (bytes, free, percent, to_free) in [
+            (1000, 100, 90, 100),
+            (1000, 1000, 0, 0),
+            (1000, 0, 100, 200),
+            (0, 0, 100, 0),
+            (1000, 200, 80, 0),
+        ] {
             let disk = Disk { bytes, free };
             assert_eq!((disk.percent(), disk.to_free(80)), (percent, to_free), "{disk:?}");
         }

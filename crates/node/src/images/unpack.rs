@@ -10,9 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags,
-};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags};
 use tar::EntryType;
 
 /// The marks of a file, and of a directory, that hide what is below them.
@@ -24,6 +22,9 @@ const WHITEOUT_META: &[u8] = b".wh..wh.";
 const XATTR: &str = "SCHILY.xattr.";
 /// What says that a directory hides those below it: for root, and for others.
 pub(crate) const OPAQUE_XATTRS: [&str; 2] = ["trusted.overlay.opaque", "user.overlay.opaque"];
+
+/// How many links to what is not there may lead to each other.
+const LINKS_MAX: u32 = 8;
 
 /// What an archive may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,9 +182,12 @@ impl Tree {
                 if !self.is_root {
                     return Ok(());
                 }
-                let (major, minor) =
-                    (entry.header().device_major()?.unwrap_or(0), entry.header().device_minor()?.unwrap_or(0));
-                let kind = if kind == EntryType::Char { FileType::CharacterDevice } else { FileType::BlockDevice };
+                let (major, minor) = (
+                    entry.header().device_major()?.unwrap_or(0),
+                    entry.header().device_minor()?.unwrap_or(0),
+                );
+                let kind =
+                    if kind == EntryType::Char { FileType::CharacterDevice } else { FileType::BlockDevice };
                 // 0/0 is the mark of what is hidden: in an archive it is not meant so.
                 if (major, minor) == (0, 0) {
                     return Ok(());
@@ -255,21 +259,7 @@ impl Tree {
         {
             return fd.try_clone();
         }
-        let fd = match open_directory(&self.root, path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let mut prefix = PathBuf::new();
-                for part in path {
-                    let above = open_directory(&self.root, &prefix)?;
-                    match rustix::fs::mkdirat(&above, part, Mode::from_raw_mode(0o755)) {
-                        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-                        Err(error) => return Err(error.into()),
-                    }
-                    prefix.push(part);
-                }
-                open_directory(&self.root, path)?
-            }
-            result => result?,
-        };
+        let fd = make_directory(&self.root, path, LINKS_MAX)?;
         self.last = Some((path.to_owned(), fd.try_clone()?));
         Ok(fd)
     }
@@ -310,6 +300,40 @@ fn open_directory(root: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
             result => return Ok(result?),
         }
     }
+}
+
+/// Opens a directory below `root`, and makes it if it is not there, also behind a link to what is not there.
+fn make_directory(root: &OwnedFd, path: &Path, links_left: u32) -> io::Result<OwnedFd> {
+    match open_directory(root, path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        result => return result,
+    }
+    let name = path.file_name().ok_or(io::ErrorKind::NotFound)?;
+    let above_path = path.parent().unwrap_or(Path::new(""));
+    let above = make_directory(root, above_path, links_left)?;
+    match rustix::fs::mkdirat(&above, name, Mode::from_raw_mode(0o755)) {
+        Err(rustix::io::Errno::EXIST) => {
+            let left = links_left.checked_sub(1).ok_or(rustix::io::Errno::LOOP)?;
+            let target = rustix::fs::readlinkat(&above, name, Vec::new())?;
+            let target = above_path.join(OsStr::from_bytes(target.to_bytes()));
+            make_directory(root, &normal(&target), left)?;
+        }
+        result => result?,
+    }
+    open_directory(root, path)
+}
+
+/// Without `..`, which leads no further up than to the root.
+fn normal(path: &Path) -> PathBuf {
+    let mut parts = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => parts.push(name),
+            Component::ParentDir => drop(parts.pop()),
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+        }
+    }
+    parts
 }
 
 fn link_target(entry: &tar::Entry<'_, impl Read>) -> io::Result<PathBuf> {
@@ -435,7 +459,10 @@ mod tests {
         assert_eq!(result.expect("fine"), 9);
         let root = dir.path().join("root");
         let found = fs::metadata(root.join("bin/sh")).expect("there");
-        assert_eq!((found.permissions().mode() & 0o7777, found.mtime(), found.nlink()), (0o4755, 1_000_000, 2));
+        assert_eq!(
+            (found.permissions().mode() & 0o7777, found.mtime(), found.nlink()),
+            (0o4755, 1_000_000, 2)
+        );
         assert_eq!(fs::metadata(root.join("bin")).expect("there").mtime(), 1_000_000);
         assert_eq!(fs::read_link(root.join("bin/ash")).expect("a link"), Path::new("sh"));
         assert!(fs::metadata(root.join("pipe")).expect("there").file_type().is_fifo());
@@ -509,6 +536,21 @@ mod tests {
     }
 
     #[test]
+    fn what_a_link_leads_to_is_made_where_it_leads_in_the_layer() {
+        let archive = Archive::new()
+            .add(EntryType::Symlink, "a", "/y/z", "")
+            .add(EntryType::Symlink, "b", "../../../a/w", "")
+            .add(EntryType::Symlink, "loop", "loop", "");
+        let (dir, result) = in_box(archive.file("b/c", "1"));
+        result.expect("fine");
+        assert_eq!(fs::read_to_string(dir.path().join("root/y/z/w/c")).expect("there"), "1");
+        assert_eq!(fs::read_dir(dir.path()).expect("there").count(), 2);
+        let archive = Archive::new().add(EntryType::Symlink, "loop", "loop", "").file("loop/x", "1");
+        let (_dir, result) = in_box(archive);
+        assert!(result.is_err());
+    }
+
+    #[test]
     fn what_is_taken_away_is_marked_for_overlayfs() {
         let archive = Archive::new()
             .file("etc/.wh.gone", "")
@@ -525,7 +567,8 @@ mod tests {
         assert_eq!(fs::read_dir(root.join("etc")).expect("there").count(), 2);
         let is_marked = OPAQUE_XATTRS.iter().any(|name| {
             let mut value = [0; 4];
-            rustix::fs::getxattr(root.join("var"), *name, &mut value).is_ok_and(|length| &value[..length] == b"y")
+            rustix::fs::getxattr(root.join("var"), *name, &mut value)
+                .is_ok_and(|length| &value[..length] == b"y")
         });
         assert!(is_marked);
     }

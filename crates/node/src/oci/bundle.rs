@@ -36,7 +36,7 @@ impl Paths {
     /// Of a run of a container, in the directory of its pod.
     pub fn new(pod_directory: &Path, container: &str, run: i32) -> Self {
         let id = format!("{container}.{run}");
-        let root = pod_directory.join("oci").join(&id);
+        let root = directory(pod_directory).join(&id);
         let at = |name: &str| root.join(name);
         Self {
             rootfs: at("rootfs"),
@@ -68,6 +68,19 @@ impl Paths {
     }
 }
 
+/// Where the bundles of a pod are.
+pub fn directory(pod_directory: &Path) -> PathBuf {
+    pod_directory.join("oci")
+}
+
+/// What the runs of a container have written, of which there is at most one as a rule: the others are removed.
+pub fn written(directory: &Path, container: &str) -> Vec<PathBuf> {
+    let is_of = |name: &str| name.strip_prefix(container).is_some_and(|rest| rest.starts_with('.'));
+    let bundles = fs::read_dir(directory).into_iter().flatten().flatten();
+    let own = bundles.filter(|bundle| bundle.file_name().to_str().is_some_and(is_of));
+    own.map(|bundle| bundle.path().join("upper")).collect()
+}
+
 /// Removes a bundle. The container must have ended.
 pub fn remove(root: &Path) -> io::Result<()> {
     match crate::images::store::remove_tree(root) {
@@ -79,9 +92,10 @@ pub fn remove(root: &Path) -> io::Result<()> {
 /// `/etc/hosts` of a container: the machine's, for it has the machine's network, its own name, and what its pod adds.
 pub fn hosts(machine: &str, hostname: &str, aliases: &[HostAlias]) -> String {
     let mut text = format!("# Kubernetes-managed hosts file (host network).\n{}", machine.trim_end());
-    let is_known = machine.lines().filter(|line| !line.trim_start().starts_with('#')).any(|line| {
-        line.split_ascii_whitespace().skip(1).any(|name| name == hostname)
-    });
+    let is_known = machine
+        .lines()
+        .filter(|line| !line.trim_start().starts_with('#'))
+        .any(|line| line.split_ascii_whitespace().skip(1).any(|name| name == hostname));
     if !is_known {
         text.push_str(&format!("\n127.0.0.1\t{hostname}"));
     }
@@ -101,6 +115,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_a_container_has_written_is_found_by_its_name() {
+        let pod = tempfile::tempdir().expect("a directory");
+        for (name, run) in [("a", 0), ("ab", 0), ("a", 3)] {
+            Paths::new(pod.path(), name, run).make(&Value::Null).expect("made");
+        }
+        let mut found = written(&directory(pod.path()), "a");
+        found.sort();
+        assert_eq!(found, ["oci/a.0/upper", "oci/a.3/upper"].map(|path| pod.path().join(path)));
+    }
+
+    #[test]
     fn a_container_knows_its_own_name_and_the_aliases_of_its_pod() {
         let alias = HostAlias { ip: "10.0.0.1".into(), hostnames: Some(vec!["a".into(), "b".into()]) };
         let header = "# Kubernetes-managed hosts file (host network).\n";
@@ -108,11 +133,7 @@ mod tests {
             ("127.0.0.1 localhost\n", vec![], "127.0.0.1 localhost\n127.0.0.1\tpod\n"),
             ("::1 localhost pod", vec![], "::1 localhost pod\n"),
             ("#x pod", vec![], "#x pod\n127.0.0.1\tpod\n"),
-            (
-                "::1 pod",
-                vec![alias],
-                "::1 pod\n\n# Entries added by HostAliases.\n10.0.0.1\ta\tb\n",
-            ),
+            ("::1 pod", vec![alias], "::1 pod\n\n# Entries added by HostAliases.\n10.0.0.1\ta\tb\n"),
         ] {
             assert_eq!(hosts(machine, "pod", &aliases), format!("{header}{want}"));
         }

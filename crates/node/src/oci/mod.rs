@@ -9,15 +9,18 @@
 //!
 //! The outer pid namespace is there so that nothing can be left behind: when the runtime's process is killed, or dies with
 //! the keeper, the kernel kills all that it started. The mount namespace goes with it, and with that the mounts. The
-//! network is the machine's.
+//! network is the machine's. Where the kernel refuses overlayfs, each container has a copy of its image (`copy`).
 
 pub mod bundle;
+pub mod copy;
 pub(crate) mod prepare;
 pub mod seccomp;
 pub mod spec;
 pub mod user;
 
 use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
 
 /// Which program; their command lines differ a little.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +69,13 @@ impl Runtime {
     pub fn run(&self, bundle: &bundle::Paths) -> Vec<String> {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let mut argv = self.command(&bundle.state);
-        argv.extend(["--log".into(), text(&bundle.errors), "run".into(), "--bundle".into(), text(&bundle.root)]);
+        argv.extend([
+            "--log".into(),
+            text(&bundle.errors),
+            "run".into(),
+            "--bundle".into(),
+            text(&bundle.root),
+        ]);
         if self.kind == Kind::Crun {
             argv.extend(["--pid-file".into(), text(&bundle.started)]);
         }
@@ -87,6 +96,29 @@ fn is_program(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
+/// The signal that asks a container to end, in an image's words: `SIGQUIT`, `QUIT` or `3`; SIGTERM for what is none.
+pub fn stop_signal(text: &str) -> Signal {
+    const NAMES: [(&str, Signal); 12] = [
+        ("HUP", Signal::HUP),
+        ("INT", Signal::INT),
+        ("QUIT", Signal::QUIT),
+        ("ABRT", Signal::ABORT),
+        ("KILL", Signal::KILL),
+        ("USR1", Signal::USR1),
+        ("USR2", Signal::USR2),
+        ("ALRM", Signal::ALARM),
+        ("TERM", Signal::TERM),
+        ("CONT", Signal::CONT),
+        ("PWR", Signal::POWER),
+        ("WINCH", Signal::WINCH),
+    ];
+    let upper = text.trim().to_ascii_uppercase();
+    let name = upper.strip_prefix("SIG").unwrap_or(&upper);
+    let named = NAMES.iter().find(|(known, _)| *known == name).map(|(_, signal)| *signal);
+    let numbered = || upper.parse().ok().and_then(Signal::from_named_raw);
+    named.or_else(numbered).unwrap_or(Signal::TERM)
+}
+
 /// How a process joins a container of this runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exec {
@@ -97,15 +129,11 @@ pub struct Exec {
 }
 
 impl Exec {
-    /// The command line that runs `argv` in the container.
-    pub fn command(&self, argv: Vec<String>, has_terminal: bool) -> Vec<String> {
-        let mut all = self.prefix.clone();
-        if has_terminal {
-            all.extend(["--tty", "--env", "TERM=xterm"].map(str::to_owned));
-        }
-        all.push(self.id.clone());
-        all.extend(argv);
-        all
+    /// The command line that runs `argv` in the container. It has the streams of the runtime, a terminal too: one that the
+    /// runtime makes itself shows what crun has to say about it between the lines.
+    pub fn command(&self, argv: Vec<String>) -> Vec<String> {
+        let own = [self.id.clone()];
+        self.prefix.iter().cloned().chain(own).chain(argv).collect()
     }
 }
 
@@ -137,10 +165,22 @@ mod tests {
     }
 
     #[test]
+    fn an_image_may_name_the_signal_that_ends_it() {
+        for (text, want) in [
+            ("", Signal::TERM),
+            ("SIGQUIT", Signal::QUIT),
+            ("usr1", Signal::USR1),
+            ("2", Signal::INT),
+            ("999", Signal::TERM),
+            ("SIGNOTHING", Signal::TERM),
+        ] {
+            assert_eq!(stop_signal(text), want, "{text}");
+        }
+    }
+
+    #[test]
     fn a_process_joins_by_the_runtimes_own_command() {
         let exec = Exec { prefix: vec!["crun".into(), "exec".into()], id: "i".into() };
-        let argv = || vec!["ls".to_owned(), "-l".into()];
-        assert_eq!(exec.command(argv(), false), ["crun", "exec", "i", "ls", "-l"]);
-        assert_eq!(exec.command(argv(), true), ["crun", "exec", "--tty", "--env", "TERM=xterm", "i", "ls", "-l"]);
+        assert_eq!(exec.command(vec!["ls".into(), "-l".into()]), ["crun", "exec", "i", "ls", "-l"]);
     }
 }

@@ -1,6 +1,7 @@
 //! From a container of a pod and its image to a process of a runtime that can be started.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 
@@ -67,14 +68,22 @@ pub(crate) async fn process(
     if oci.runtime.kind != Kind::Crun {
         // These replace a file where crun writes to a pipe.
         let script = format!("echo > '{}'", paths.started.display());
-        config["hooks"] = serde_json::json!({"poststart": [{"path": "/bin/sh", "args": ["sh", "-c", script]}]});
+        config["hooks"] =
+            serde_json::json!({"poststart": [{"path": "/bin/sh", "args": ["sh", "-c", script]}]});
     }
     let making = paths.make(&config);
     making.map_err(|error| Error::create(format!("make bundle {}: {error}", paths.root.display())))?;
+    let layers = match context.copies_images.load(Ordering::Relaxed) {
+        true => {
+            copy(image.layers.clone(), paths.rootfs.clone()).await?;
+            Vec::new()
+        }
+        false => image.layers.clone(),
+    };
     let group = context.group(pod, container, run).map_err(Error::create)?;
     let is_privileged = container.security_context.as_ref().and_then(|c| c.privileged) == Some(true);
     let root = Root {
-        layers: image.layers.clone(),
+        layers,
         upper: paths.upper.clone(),
         work: paths.work.clone(),
         target: paths.rootfs.clone(),
@@ -100,6 +109,12 @@ pub(crate) async fn process(
     Ok(Prepared { process, group, bundle: Some(paths.root), exec: Some(exec) })
 }
 
+async fn copy(layers: Vec<PathBuf>, into: PathBuf) -> Result<(), Error> {
+    let copied = tokio::task::spawn_blocking(move || super::copy::flatten(&layers, &into)).await;
+    let copied = copied.map_err(std::io::Error::other).and_then(|copied| copied);
+    copied.map_err(|error| Error::create(format!("copy the image: {error}")))
+}
+
 fn hostname(pod: &Pod, spec: &PodSpec) -> String {
     let name = spec.hostname.as_ref().or(pod.metadata.name.as_ref());
     name.map(|name| name.chars().take(63).collect()).unwrap_or_default()
@@ -109,7 +124,8 @@ fn hostname(pod: &Pod, spec: &PodSpec) -> String {
 fn base_environment(run: &Run, hostname: &str) -> Vec<(String, String)> {
     let mut base = Vec::new();
     let image = run.env.iter().filter_map(|text| text.split_once('='));
-    let image: Vec<(String, String)> = image.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let image: Vec<(String, String)> =
+        image.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     if !image.iter().any(|(name, _)| name == "PATH") {
         base.push(("PATH".to_owned(), PATH.to_owned()));
     }
@@ -261,7 +277,8 @@ mod tests {
             is_read_only: true,
         };
         let (whole, parts) = split_parts(vec![mount("/a", None), mount("/b", Some("x"))], Path::new("/m"));
-        let want = [(mount("/a", None), PathBuf::from("/v")), (mount("/b", Some("x")), PathBuf::from("/m/1"))];
+        let want =
+            [(mount("/a", None), PathBuf::from("/v")), (mount("/b", Some("x")), PathBuf::from("/m/1"))];
         assert_eq!(whole, want);
         assert_eq!(parts, [mount("/m/1", Some("x"))]);
     }

@@ -41,8 +41,7 @@ const MASKED: [&str; 11] = [
     "/sys/firmware",
     "/sys/devices/virtual/powercap",
 ];
-const READ_ONLY: [&str; 5] =
-    ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 /// All that is known of a container that is about to run.
 #[derive(Debug)]
@@ -89,9 +88,11 @@ pub fn config(view: &View<'_>) -> Result<Value, Error> {
         "maskedPaths": paths(&MASKED),
         "readonlyPaths": paths(&READ_ONLY),
     });
-    let seccomp = own
-        .and_then(|c| c.seccomp_profile.as_ref())
-        .or(view.pod.security_context.as_ref().and_then(|p| p.seccomp_profile.as_ref()));
+    let seccomp = own.and_then(|c| c.seccomp_profile.as_ref()).or(view
+        .pod
+        .security_context
+        .as_ref()
+        .and_then(|p| p.seccomp_profile.as_ref()));
     if !is_privileged && seccomp.is_some_and(|profile| profile.type_ == "RuntimeDefault") {
         linux["seccomp"] = seccomp::default_profile();
     }
@@ -129,12 +130,12 @@ fn refuse(pod: &PodSpec, container: &Container) -> Result<(), Error> {
 }
 
 fn mounts(own: &[(Mount, PathBuf)], is_privileged: bool) -> Vec<Value> {
-    let mount = |target: &str, kind: &str, options: &[&str]| {
-        json!({"destination": target, "type": kind, "source": kind, "options": options})
-    };
+    let mount = |target: &str, kind: &str, options: &[&str]| json!({"destination": target, "type": kind, "source": kind, "options": options});
     let mut all = vec![mount("/proc", "proc", &["nosuid", "noexec", "nodev"])];
     if is_privileged {
-        all.push(json!({"destination": "/dev", "type": "bind", "source": "/dev", "options": ["rbind", "rw"]}));
+        all.push(
+            json!({"destination": "/dev", "type": "bind", "source": "/dev", "options": ["rbind", "rw"]}),
+        );
         all.push(mount("/sys", "sysfs", &["nosuid", "noexec", "nodev", "rw"]));
     } else {
         all.extend([
@@ -167,7 +168,8 @@ fn capabilities(container: &Container) -> Result<Vec<String>, Error> {
     let texts = |list: Option<&Vec<String>>| security::bits(list.into_iter().flatten().map(String::as_str));
     let (added, dropped) =
         (texts(asked.and_then(|c| c.add.as_ref()))?, texts(asked.and_then(|c| c.drop.as_ref()))?);
-    let base = if own.and_then(|c| c.privileged) == Some(true) { u64::MAX } else { named(&DEFAULT_CAPABILITIES)? };
+    let base =
+        if own.and_then(|c| c.privileged) == Some(true) { u64::MAX } else { named(&DEFAULT_CAPABILITIES)? };
     Ok(security::names((base & !dropped) | added))
 }
 
@@ -195,12 +197,8 @@ mod tests {
         let mut pod = pod;
         pod["containers"] = json!([]);
         let pod: PodSpec = serde_json::from_value(pod).expect("a spec");
-        let volume = Mount {
-            source: "/v".into(),
-            sub_path: None,
-            target: "/data".into(),
-            is_read_only: true,
-        };
+        let volume =
+            Mount { source: "/v".into(), sub_path: None, target: "/data".into(), is_read_only: true };
         config(&View {
             pod: &pod,
             container: &container,
@@ -227,7 +225,8 @@ mod tests {
             DEFAULT_CAPABILITIES.iter().map(|name| format!("CAP_{name}")).collect();
         let mut got: Vec<String> =
             serde_json::from_value(process["capabilities"]["bounding"].clone()).expect("a list");
-        (capabilities.sort(), got.sort()).1;
+        capabilities.sort();
+        got.sort();
         assert_eq!(got, capabilities);
         assert_eq!(config["root"], json!({"path": "/r", "readonly": false}));
         let kinds = ["pid", "mount", "uts", "ipc"].map(|kind| json!({"type": kind}));

@@ -78,7 +78,8 @@ pub fn resolve(
         !is_strict && !entry.name.is_empty() && members.split(',').any(|member| member.trim() == entry.name)
     });
     let mut groups: Vec<u32> = member_of.map(|(_, gid, _)| gid).collect();
-    groups.extend(pod.iter().flat_map(|p| p.supplemental_groups.iter().flatten()).filter_map(|g| id(Some(*g))));
+    groups
+        .extend(pod.iter().flat_map(|p| p.supplemental_groups.iter().flatten()).filter_map(|g| id(Some(*g))));
     groups.extend(id(pod.and_then(|p| p.fs_group)));
     groups.sort_unstable();
     groups.dedup();
@@ -140,7 +141,8 @@ mod tests {
     const GROUP: &str = "root:x:0:\nwww:x:34:\nlogs:x:40:web,other\nrootish:x:41:root\n";
 
     fn user(pod: Value, container: Value, image: &str) -> Result<(u32, u32, Vec<u32>), String> {
-        let spec = json!({"securityContext": pod, "containers": [{"name": "c", "securityContext": container}]});
+        let spec =
+            json!({"securityContext": pod, "containers": [{"name": "c", "securityContext": container}]});
         let spec: PodSpec = serde_json::from_value(spec).expect("a spec");
         let files = Files { passwd: PASSWD, group: GROUP };
         let user = resolve(&spec, &spec.containers[0], "p_ns(u)", image, files)?;
@@ -158,10 +160,20 @@ mod tests {
             (json!({"runAsUser": 33}), json!({}), "1:2", Ok((33, 34, vec![40]))),
             (json!({"runAsUser": 33}), json!({"runAsUser": 5, "runAsGroup": 6}), "web", Ok((5, 6, vec![]))),
             (json!({"runAsGroup": 9}), json!({}), "web:www", Ok((33, 9, vec![40]))),
-            (json!({"fsGroup": 50, "supplementalGroups": [40, 60]}), json!({}), "web", Ok((33, 34, vec![40, 50, 60]))),
+            (
+                json!({"fsGroup": 50, "supplementalGroups": [40, 60]}),
+                json!({}),
+                "web",
+                Ok((33, 34, vec![40, 50, 60])),
+            ),
             (json!({"supplementalGroupsPolicy": "Strict"}), json!({}), "web", Ok((33, 34, vec![]))),
             (json!({}), json!({}), "who", Err("unable to find user who: no matching entries in passwd file")),
-            (json!({}), json!({}), "web:who", Err("unable to find group who: no matching entries in group file")),
+            (
+                json!({}),
+                json!({}),
+                "web:who",
+                Err("unable to find group who: no matching entries in group file"),
+            ),
         ] {
             assert_eq!(
                 user(pod.clone(), container.clone(), image),
@@ -184,7 +196,9 @@ mod tests {
             (
                 json!({}),
                 "web",
-                Some("container has runAsNonRoot and image has non-numeric user (web), cannot verify user is non-root"),
+                Some(
+                    "container has runAsNonRoot and image has non-numeric user (web), cannot verify user is non-root",
+                ),
             ),
         ] {
             let want = want.map(|text| format!("{text} (pod: \"p_ns(u)\", container: c)"));

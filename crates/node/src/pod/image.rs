@@ -163,8 +163,9 @@ async fn ensure(
         context.publish(Report { about, is_warning, reason: reason.to_owned(), message });
     };
     let name = Reference::parse(text).map_err(|error| {
-        let message =
-            format!("Failed to apply default image tag {text:?}: couldn't parse image name {text:?}: {error}");
+        let message = format!(
+            "Failed to apply default image tag {text:?}: couldn't parse image name {text:?}: {error}"
+        );
         say(true, "InspectFailed", message.clone());
         Failure::Name(message)
     })?;
@@ -174,8 +175,9 @@ async fn ensure(
         let found = images.find(&name, &keyring).await.map_err(|error| Failure::Pull(error.to_string()))?;
         match found {
             Presence::Present(image) => {
-                let message =
-                    format!("Container image {text:?} already present on machine and can be accessed by the pod");
+                let message = format!(
+                    "Container image {text:?} already present on machine and can be accessed by the pod"
+                );
                 say(false, "Pulled", message);
                 return Ok(image);
             }

@@ -159,7 +159,10 @@ impl Work {
                     self.say_killing(place, None);
                 }
                 self.records[place].term_sent_at = Some(now);
-                self.signal(place, Signal::TERM);
+                let image = self.running_images[place].as_ref();
+                let asked =
+                    image.map_or(Signal::TERM, |image| oci::stop_signal(&image.config.config.stop_signal));
+                self.signal(place, asked);
             }
             for &place in &step.kill {
                 self.records[place].is_kill_sent = true;
@@ -363,6 +366,15 @@ impl Work {
                 };
                 lifecycle::held(&mut self.records[place], waiting);
             }
+            Event::Failed(error) if self.context.is_overlay_refused(&error) => {
+                // The next try of the same run makes it anew.
+                let name = &self.plans[place].name;
+                let run = self.records[place].restart_count;
+                let log = logs::path(&self.context.logs, prepare::pod_name(&self.pod), name, run);
+                let _ = std::fs::remove_file(log);
+                let (reason, message) = (Some("CreateContainerError"), error.to_string());
+                lifecycle::held(&mut self.records[place], Waiting { reason, message, retry_at: Some(now) });
+            }
             Event::Failed(error) => self.on_start_failed(place, &error, now),
             Event::Exited(exit) => self.on_exit(place, exit, now),
             Event::Lost => {
@@ -553,7 +565,13 @@ impl Work {
         Phase::parse(status.phase.as_deref()).filter(|phase| phase.is_terminal())
     }
 
-    pub(super) fn publish(&self, place: Option<usize>, is_warning: bool, reason: &'static str, message: String) {
+    pub(super) fn publish(
+        &self,
+        place: Option<usize>,
+        is_warning: bool,
+        reason: &'static str,
+        message: String,
+    ) {
         if self.context.config.events.is_some() {
             let about = events::about(&self.pod, place.and_then(|place| self.container(place)));
             self.context.publish(Report { about, is_warning, reason: reason.to_owned(), message });

@@ -156,8 +156,13 @@ impl Starting {
     /// What it said about why not.
     fn error(&self) -> StartError {
         let said = std::fs::read(&self.errors).unwrap_or_default();
-        let said = String::from_utf8_lossy(&said[..said.len().min(RUNTIME_ERROR_BYTES_MAX)]).trim().to_owned();
-        let error = if said.is_empty() { "the runtime ended without a word".to_owned() } else { runtime_error(&said) };
+        let said =
+            String::from_utf8_lossy(&said[..said.len().min(RUNTIME_ERROR_BYTES_MAX)]).trim().to_owned();
+        let error = if said.is_empty() {
+            "the runtime ended without a word".to_owned()
+        } else {
+            runtime_error(&said)
+        };
         StartError::Runtime { error }
     }
 }
@@ -338,7 +343,9 @@ impl Keeper {
             .map(|(pid, _)| *pid)
             .collect();
         for pid in done {
-            if let Some(Container { id, output, ended: Some(exit), starting, .. }) = self.containers.remove(&pid) {
+            if let Some(Container { id, output, ended: Some(exit), starting, .. }) =
+                self.containers.remove(&pid)
+            {
                 output.finish();
                 match starting {
                     Some(starting) if !starting.is_told() => {
@@ -476,7 +483,8 @@ fn spawn_guest(
     let Some((sandbox, pid)) = sandbox else {
         return run(command, &guest.argv, guest.has_terminal, None, false);
     };
-    let failed = |error| StartError::Sandbox { error: format!("open the namespaces of the container: {error}") };
+    let failed =
+        |error| StartError::Sandbox { error: format!("open the namespaces of the container: {error}") };
     let namespaces = sandbox.namespaces(pid).map_err(failed)?;
     let pids = sandbox.pid_namespace(pid).map_err(failed)?;
     let has_other_pids = pids.is_some();

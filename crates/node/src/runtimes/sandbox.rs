@@ -49,10 +49,13 @@ pub struct Sandbox {
     pub image: Option<Root>,
 }
 
+/// How the error begins of an image that the kernel does not mount.
+pub(crate) const IMAGE_REFUSED: &str = "mount the image at";
+
 /// The files of a container, as a runtime finds them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Root {
-    /// The directories of its layers, the lowest first, all in one directory.
+    /// The directories of its layers, the lowest first, all in one directory. None: the target has all of it already.
     pub layers: Vec<PathBuf>,
     /// What it writes.
     pub upper: PathBuf,
@@ -176,7 +179,11 @@ impl Sandbox {
             let what = || format!("mount {} at {}", mount.source.display(), mount.target.display());
             let source = open_source(mount).named(what)?;
             let is_directory = fs::metadata(link(source.as_fd())).named(what)?.is_dir();
-            let made = if is_directory { fs::create_dir(&mount.target) } else { fs::File::create(&mount.target).map(drop) };
+            let made = if is_directory {
+                fs::create_dir(&mount.target)
+            } else {
+                fs::File::create(&mount.target).map(drop)
+            };
             made.named(what)?;
             rustix::mount::mount_bind_recursive(link(source.as_fd()), &mount.target).named(what)?;
         }
@@ -241,7 +248,14 @@ impl Sandbox {
 impl Root {
     /// Mounts the layers and what is written above them.
     fn mount(&self) -> Result<()> {
-        let what = || format!("mount the image at {}", self.target.display());
+        let what = || format!("{IMAGE_REFUSED} {}", self.target.display());
+        let mut flags = MountFlags::empty();
+        flags.set(MountFlags::NODEV, !self.has_devices);
+        if self.layers.is_empty() {
+            // It is there already, whole.
+            rustix::mount::mount_bind(&self.target, &self.target).named(what)?;
+            return rustix::mount::mount_remount(&self.target, flags | MountFlags::BIND, "").named(what);
+        }
         // Their names only: the kernel takes one page of options.
         let above = self.layers.first().and_then(|layer| layer.parent()).unwrap_or(Path::new("/"));
         rustix::process::chdir(above).named(what)?;
@@ -259,8 +273,6 @@ impl Root {
             escape(&self.work)
         );
         let options = std::ffi::CString::new(options).map_err(io::Error::other).named(what)?;
-        let mut flags = MountFlags::empty();
-        flags.set(MountFlags::NODEV, !self.has_devices);
         rustix::mount::mount("overlay", &self.target, "overlay", flags, options.as_c_str()).named(what)
     }
 }

@@ -1,22 +1,25 @@
 //! Images for tests: made from the machine's static busybox, as layouts, archives, or in a real registry on loopback.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tar::EntryType;
 use windlass_node::images::digest::Digest;
 
 const BUSYBOX: &str = "/bin/busybox";
-const APPLETS: [&str; 22] = [
-    "sh", "ls", "cat", "id", "env", "pwd", "sleep", "echo", "true", "false", "kill", "touch", "hostname", "stat",
-    "dd", "mkdir", "tail", "ps", "mount", "head", "wc", "chroot",
+const APPLETS: [&str; 23] = [
+    "sh", "ls", "cat", "id", "env", "pwd", "sleep", "echo", "true", "false", "kill", "touch", "hostname",
+    "stat", "dd", "mkdir", "tail", "ps", "mount", "head", "wc", "chroot", "grep",
 ];
 
 /// An image in memory.
@@ -91,13 +94,9 @@ pub fn blobs(image: &TestImage) -> Vec<(Digest, Vec<u8>)> {
     let packed: Vec<Vec<u8>> = image.layers.iter().map(|layer| gzip(layer)).collect();
     let diff_ids: Vec<Digest> = image.layers.iter().map(|layer| Digest::of(layer)).collect();
     let config = config(&image.run, &diff_ids);
-    let descriptor = |kind: &str, bytes: &[u8]| {
-        json!({"mediaType": kind, "digest": Digest::of(bytes), "size": bytes.len()})
-    };
-    let layers: Vec<Value> = packed
-        .iter()
-        .map(|layer| descriptor("application/vnd.oci.image.layer.v1.tar+gzip", layer))
-        .collect();
+    let descriptor = |kind: &str, bytes: &[u8]| json!({"mediaType": kind, "digest": Digest::of(bytes), "size": bytes.len()});
+    let layers: Vec<Value> =
+        packed.iter().map(|layer| descriptor("application/vnd.oci.image.layer.v1.tar+gzip", layer)).collect();
     let manifest = json!({
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
@@ -196,7 +195,13 @@ impl Registry {
     }
 
     /// Pushes an image, and returns the digest of its manifest.
-    pub async fn push(&self, name: &str, tag: &str, image: &TestImage, authorization: Option<&str>) -> Digest {
+    pub async fn push(
+        &self,
+        name: &str,
+        tag: &str,
+        image: &TestImage,
+        authorization: Option<&str>,
+    ) -> Digest {
         let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
         let send = async |method: &str, uri: &str, kind: &str, body: Vec<u8>| {
             let mut request = Request::builder().method(method).uri(uri).header("content-type", kind);
@@ -230,4 +235,89 @@ impl Registry {
         let data = self.directory.path().join("data/docker/registry/v2/blobs/sha256");
         data.join(&hex[..2]).join(hex).join("data")
     }
+}
+
+/// A registry of one image that wants a token for everything, and gives it to who knows the password. Answers as long as
+/// it is kept; the blobs are at another address, to which it sends.
+pub struct TokenRegistry {
+    /// `127.0.0.1:port`.
+    pub address: String,
+    /// Each request: path, and what it said about who it is.
+    pub requests: Arc<Mutex<Vec<(String, String)>>>,
+    tasks: [tokio::task::JoinHandle<()>; 2],
+}
+
+impl Drop for TokenRegistry {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+}
+
+impl TokenRegistry {
+    /// Has the image `app:v1` for who says `basic` to the giver of tokens.
+    pub async fn start(image: &TestImage, basic: &'static str) -> Self {
+        let blobs = blobs(image);
+        let manifest = blobs.last().expect("a manifest").1.clone();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let bind = async || tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let (front, store) = (bind().await, bind().await);
+        let text =
+            |listener: &tokio::net::TcpListener| listener.local_addr().expect("an address").to_string();
+        let (address, store_address) = (text(&front), text(&store));
+        let blobs: HashMap<String, Vec<u8>> =
+            blobs.into_iter().map(|(digest, bytes)| (format!("/{digest}"), bytes)).collect();
+        let keep = serve(store, Arc::clone(&requests), move |path, authorization| {
+            assert_eq!(authorization, "", "nobody else is told who we are");
+            let answer = Response::builder();
+            match blobs.get(path) {
+                Some(bytes) => answer.body(Full::from(bytes.clone())),
+                None => answer.status(404).body(Full::default()),
+            }
+        });
+        let own = address.clone();
+        let ask = serve(front, Arc::clone(&requests), move |path, authorization| {
+            let answer = Response::builder();
+            match path.strip_prefix("/v2/app/") {
+                None if path.starts_with("/token?") && authorization == basic => {
+                    answer.body(Full::from(r#"{"token": "t0k3n"}"#))
+                }
+                Some(_) if authorization != "Bearer t0k3n" => {
+                    let challenge = format!("Bearer realm=\"http://{own}/token\",service=\"s\"");
+                    answer.status(401).header("www-authenticate", challenge).body(Full::default())
+                }
+                Some("manifests/v1") => answer.body(Full::from(manifest.clone())),
+                Some(blob) => {
+                    let digest = blob.trim_start_matches("blobs/");
+                    let place = format!("http://{store_address}/{digest}");
+                    answer.status(307).header("location", place).body(Full::default())
+                }
+                None => answer.status(403).body(Full::default()),
+            }
+        });
+        Self { address, requests, tasks: [keep, ask] }
+    }
+}
+
+fn serve(
+    listener: tokio::net::TcpListener,
+    requests: Arc<Mutex<Vec<(String, String)>>>,
+    answer: impl Fn(&str, &str) -> http::Result<Response<Full<Bytes>>> + Send + Sync + 'static,
+) -> tokio::task::JoinHandle<()> {
+    let answer = Arc::new(answer);
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.expect("a connection");
+            let (answer, requests) = (Arc::clone(&answer), Arc::clone(&requests));
+            let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
+                let path = request.uri().to_string();
+                let said = request.headers().get("authorization");
+                let said = said.map_or("", |value| value.to_str().expect("text")).to_owned();
+                requests.lock().push((path.clone(), said.clone()));
+                let answer = answer(&path, &said);
+                async move { answer }
+            });
+            let connection = hyper::server::conn::http1::Builder::new();
+            tokio::spawn(connection.serve_connection(hyper_util::rt::TokioIo::new(stream), service));
+        }
+    })
 }

@@ -30,7 +30,7 @@ use k8s_openapi::api::core::v1::Pod;
 use windlass_api::{Gates, names};
 use windlass_job::trace::Note;
 
-use crate::{EXIT_BAD_INPUT, EXIT_FAILED, with_threads};
+use crate::{EXIT_BAD_INPUT, EXIT_FAILED, images, with_threads};
 use screen::{Screen, Tone};
 use start::Error;
 
@@ -77,6 +77,8 @@ pub struct Options {
     pub disrupt: u32,
     /// Run the command of any image on this machine.
     pub runs_any_image_on_host: bool,
+    /// Where images come from.
+    pub images: images::Options,
     /// Where to keep logs.
     pub keep: Option<PathBuf>,
     /// Whose output to show.

@@ -20,10 +20,10 @@ use super::progress::Progress;
 use super::screen::{Screen, Tone};
 use super::session::{Listener, Session, Signals};
 use super::{JobName, Options, disrupt, name_of, preflight, print, progress};
-use crate::durations;
 use crate::manifest::{self, Kind, Object, Rejected};
 use crate::parts::{Node, Setup};
 use crate::with_sources;
+use crate::{durations, images};
 
 /// The name of a node that is the only one.
 const NODE: &str = "this-machine";
@@ -54,6 +54,12 @@ pub enum Error {
     Start(String),
 }
 
+/// Where images stay from one run to the next; where there is no home, with the other files of this run.
+fn image_directory(data_dir: &Path) -> PathBuf {
+    crate::server::default_data_dir()
+        .map_or_else(|| data_dir.join("images"), |share| share.join("run-images"))
+}
+
 /// Everything up to the start of the first pod; `None` when nothing is to be run.
 pub async fn start<'a>(options: &'a Options, screen: &Screen) -> Result<Option<Session<'a>>, Error> {
     let (base, max) = (options.backoff_base, options.backoff_max);
@@ -67,7 +73,12 @@ pub async fn start<'a>(options: &'a Options, screen: &Screen) -> Result<Option<S
             job.json["spec"]["parallelism"] = parallelism.into();
         }
     }
-    preflight::check(&file, &objects, options.runs_any_image_on_host)?;
+    let pulling = match (options.runs_any_image_on_host, images::found()) {
+        (true, _) => preflight::Images::OnHost,
+        (false, Some(_)) => preflight::Images::Pulled,
+        (false, None) => preflight::Images::None,
+    };
+    preflight::check(&file, &objects, pulling)?;
     let mut engine = Engine::new(options.gates);
     let jobs = create(&engine, screen, &file, &objects, options.gates).await?;
     if options.is_dry {
@@ -93,12 +104,17 @@ pub async fn start<'a>(options: &'a Options, screen: &Screen) -> Result<Option<S
             (name, Progress::new(label, facts, screen))
         })
         .collect();
+    let oci = match pulling == preflight::Images::Pulled && preflight::has_images(&objects) {
+        true => images::runtime(&options.images, &image_directory(&data_dir)).map_err(Error::Start)?,
+        false => None,
+    };
     let setup = Setup {
         gates: options.gates,
         settings: Settings { backoff, ..Settings::default() },
         observer: Some(Arc::new(Listener(hear.clone()))),
         nodes: nodes(options.nodes, &data_dir),
         runs_any_image_on_host: options.runs_any_image_on_host,
+        oci,
         keeps_logs: options.keep.is_some(),
         root_ca: None,
         // The Job is shown when it ended, also one whose own time is up.

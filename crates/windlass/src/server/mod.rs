@@ -28,7 +28,7 @@ use windlass_job::backoff::Backoff;
 use windlass_node::Capacity;
 
 use crate::parts::{Node, Parts, Setup};
-use crate::{EXIT_BAD_INPUT, EXIT_FAILED, report, with_sources, with_threads};
+use crate::{EXIT_BAD_INPUT, EXIT_FAILED, images, report, with_sources, with_threads};
 
 /// Kubernetes' own grace period of a pod that names none; a server that stops waits no longer for any.
 const GRACE_MAX: Duration = Duration::from_secs(30);
@@ -66,6 +66,8 @@ pub struct Options {
     pub backoff_max: Duration,
     /// Run the command of any image on this machine.
     pub runs_any_image_on_host: bool,
+    /// Where images come from.
+    pub images: images::Options,
 }
 
 /// A token to make.
@@ -145,7 +147,7 @@ fn issue(options: &TokenOptions) -> Result<String, Error> {
 }
 
 /// Where a server keeps its files when nobody says where.
-fn default_data_dir() -> Option<PathBuf> {
+pub fn default_data_dir() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let share = variable("XDG_DATA_HOME").or_else(|| Some(variable("HOME")?.join(".local/share")))?;
     Some(share.join("windlass"))
@@ -214,7 +216,9 @@ async fn run(options: &Options) -> Result<(), Error> {
         None
     } else {
         let client = kube::Client::new(server.own_router(), "default");
-        let setup = Setup { root_ca: Some(pki.ca_certificate().to_owned()), ..setup(options, &data_dir) };
+        let oci = images::runtime(&options.images, &data_dir.join("images")).map_err(Error::Start)?;
+        let root_ca = Some(pki.ca_certificate().to_owned());
+        let setup = Setup { root_ca, oci, ..setup(options, &data_dir) };
         let parts = Parts::start(&client, setup).await.map_err(|error| start(&error))?;
         server.serve_streams(Arc::new(parts.streams()));
         server.publish_figures(Box::new(parts.figures()));
@@ -246,6 +250,7 @@ fn setup(options: &Options, data_dir: &Path) -> Setup {
         observer: None,
         nodes: (1..=options.nodes).map(|number| node(number, options.nodes, data_dir)).collect(),
         runs_any_image_on_host: options.runs_any_image_on_host,
+        oci: None,
         keeps_logs: false,
         root_ca: None,
         keeps_house: true,

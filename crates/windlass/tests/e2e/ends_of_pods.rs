@@ -375,7 +375,8 @@ async fn a_pod_deleted_before_it_was_placed_fails_and_is_no_disruption() {
 async fn a_pod_that_could_not_start_fails_when_deleted_and_is_no_disruption() {
     let world = World::start().await;
     for action in ACTIONS {
-        let container = json!([{"name": "main", "image": "no-such-image:1", "command": ["true"]}]);
+        let container =
+            json!([{"name": "main", "image": "127.0.0.1:1/no-such-image:1", "command": ["true"]}]);
         let job = world.make(action, json!({"containers": container})).await;
         let is_stuck = |pod: &Value| !pod["status"]["containerStatuses"][0]["state"]["waiting"].is_null();
         world.delete(&world.pod(&job, "can't start", is_stuck).await).await;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{job, run, run_manifest};
+use crate::support::{job, run, run_manifest, run_manifest_without_programs};
 
 #[track_caller]
 fn assert_rejected(manifest: &str, expected: &[&str]) {
@@ -103,16 +103,13 @@ fn a_draft_policy_that_breaks_a_rule() {
 fn an_image_that_is_not_this_machine() {
     let manifest = job("x", json!({}), "true").replace("\"host\"", "\"busybox\"");
     let column = manifest.find("\"image\"").expect("an image") + 1;
-    assert_rejected(
-        &manifest,
-        &[
-            &format!(
-                "error: <stdin>:1:{column}: document 1: job/x: spec.template.spec.containers[0].image: \"busybox\" can't be \
-                 run: no images are pulled"
-            ),
-            "hint: set image: host to run the command on this machine, or use --runtime host for every image",
-        ],
+    let ran = run_manifest_without_programs(&manifest);
+    let want = format!(
+        "error: <stdin>:1:{column}: document 1: job/x: spec.template.spec.containers[0].image: \"busybox\" can't be run: this \
+         machine has no OCI runtime\nhint: install crun or runc and run as root, set image: host to run the command on this \
+         machine, or use --runtime host for every image\n"
     );
+    assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr), (Some(2), "", want));
     let ran = run_manifest(&["--runtime", "host"], &manifest);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
 }

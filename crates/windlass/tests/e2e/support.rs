@@ -43,6 +43,13 @@ pub fn run_manifest(args: &[&str], manifest: &str) -> Ran {
     finish(command, manifest)
 }
 
+/// The same on a machine that has no programs, and so no OCI runtime either.
+pub fn run_manifest_without_programs(manifest: &str) -> Ran {
+    let mut command = windlass(&["run", "-"]);
+    command.stdin(Stdio::piped()).env("PATH", "/nowhere");
+    finish(command, manifest)
+}
+
 fn finish(mut command: Command, input: &str) -> Ran {
     let mut running = Running::spawn(&mut command);
     if let Some(mut stdin) = running.child.stdin.take() {
