@@ -365,9 +365,11 @@ impl Work {
                     retry_at: Some(crate::backoff::add(now, KEEPER_RETRY)),
                 };
                 lifecycle::held(&mut self.records[place], waiting);
+                // The next try is of the same run, and makes its files anew.
+                self.bundles[place] = None;
             }
             Event::Failed(error) if self.context.is_overlay_refused(&error) => {
-                // The next try of the same run makes it anew.
+                self.bundles[place] = None;
                 let name = &self.plans[place].name;
                 let run = self.records[place].restart_count;
                 let log = logs::path(&self.context.logs, prepare::pod_name(&self.pod), name, run);
