@@ -189,8 +189,20 @@ impl Additions {
     pub(crate) fn new(resource: &Resource, given: &Object, admitted: &Object) -> Self {
         let ty = fields::of_kind(resource.api_version, resource.kind);
         let diff = ty.map(|ty| diff(resource, &ty, "", Some(given), admitted)).unwrap_or_default();
-        Self { absent: absent(resource, given), admitted: diff.changed.unwrap_or_default() }
+        let mut admitted = diff.changed.unwrap_or_default();
+        leave_given(&mut admitted, &|field| given.get(field));
+        Self { absent: absent(resource, given), admitted }
     }
+}
+
+/// Takes out what the client gave too: a list that admission adds to, such as the taints of a node, stays the client's.
+fn leave_given<'a>(set: &mut Set, given: &dyn Fn(&str) -> Option<&'a Value>) {
+    set.retain(|element, node| {
+        let value = element.strip_prefix("f:").and_then(given);
+        let (Some(value), Value::Object(below)) = (value, node) else { return true };
+        leave_given(below, &|field| value.get(field));
+        !below.is_empty()
+    });
 }
 
 /// Says in a new object who owns its fields.

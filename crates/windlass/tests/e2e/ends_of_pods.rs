@@ -383,7 +383,7 @@ async fn a_pod_that_could_not_start_fails_when_deleted_and_is_no_disruption() {
     }
     let lost = json!({"exitCode": 137, "reason": "ContainerStatusUnknown", "finishedAt": "TIME",
         "message": "The container could not be located when the pod was terminated"});
-    let container = json!({"name": "main", "image": "no-such-image:1", "imageID": "", "ready": false,
+    let container = json!({"name": "main", "image": "127.0.0.1:1/no-such-image:1", "imageID": "", "ready": false,
         "started": false, "restartCount": 0, "lastState": {}, "state": {"terminated": lost}});
     world.assert_failed(&on_node(2, container)).await;
     world.assert_counted().await;

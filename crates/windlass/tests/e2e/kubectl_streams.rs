@@ -172,8 +172,9 @@ fn commands_run_in_containers_and_give_their_exit_codes() {
         let want = "exec and attach are served over WebSocket (v5.channel.k8s.io), not over SPDY/3.1; use kubectl 1.31 or newer\n";
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{}", kubectl.name());
         assert!(ran.stderr.ends_with(want), "{}: {}", kubectl.name(), ran.stderr);
-        let (code, drawn) =
-            on_terminal(kubectl, &["exec", "-it", "talker", "--", "sh", "-c", "stty size; tty -s; exit $?"]);
+        // The size comes as a message of its own, when the program runs already.
+        let script = "while [ \"$(stty size)\" = '0 0' ]; do sleep 0.01; done; stty size; tty -s; exit $?";
+        let (code, drawn) = on_terminal(kubectl, &["exec", "-it", "talker", "--", "sh", "-c", script]);
         assert_eq!((code, drawn.as_str()), (Some(0), "40 123\r\n"), "{}", kubectl.name());
     }
     drop(served);
