@@ -76,9 +76,9 @@ fn test() -> Result<()> {
     coverage::measure()
 }
 
-/// Measures what users run: the release build. All of it is built, so that every measurement shares one build.
+/// Measures what is given to users. All of it is built, so that every measurement shares one build.
 fn bench(program: &str, args: &[&str]) -> Result<()> {
-    run("cargo", &["build", "--release", "--workspace", "--bins"])?;
+    run("cargo", &["build", "--profile", "dist", "--workspace", "--bins"])?;
     run(&built(program), args)
 }
 
@@ -94,9 +94,9 @@ fn bench_server() -> Result<()> {
     bench("windlass-bench-server", &[&built("windlass")])
 }
 
-/// Where the release build puts a program.
+/// Where that build puts a program.
 fn built(program: &str) -> String {
-    root().join("target/release").join(program).display().to_string()
+    root().join("target/dist").join(program).display().to_string()
 }
 
 /// The checkout that this program was built from.
