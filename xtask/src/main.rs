@@ -23,7 +23,8 @@ Tasks:
   coverage   line coverage of crates/api and crates/job, and the bars they must reach
   reference  build the programs of the real Kubernetes that tests compare with
   conformance  all comparisons with the real Kubernetes, also those that take long; or one of them: scenarios, crashes,
-             random, gates, house. `conformance e2e` runs the upstream tests of Jobs on the cluster of KUBECONFIG
+             random, gates, house. `conformance e2e` runs the upstream tests of Jobs on a server of ours, or on the
+             cluster of KUBECONFIG
   bench      the benchmarks of bench/, and the bars they must reach
   bench-server  windlass server beside the real kube-apiserver and etcd, and the bars it must reach
   bench-scheduler  how many pods a second are bound on 100 nodes, and the bar that must be reached

@@ -25,6 +25,7 @@ pub fn install() -> Result<()> {
         }
     }
     build("conformance/older", OLDER_VERSION, "kubectl")?;
+    install_e2e()?;
     install_helm()?;
     if !tools::is_present("etcd") {
         tools::apt(&["etcd-server"])?;
@@ -34,7 +35,7 @@ pub fn install() -> Result<()> {
 }
 
 /// What runs images in tests, what they are made of, and where they are pulled from.
-fn install_image_tools() -> Result<()> {
+pub fn install_image_tools() -> Result<()> {
     let is_there = tools::is_present("crun") && tools::is_present("docker-registry");
     match is_there && Path::new("/bin/busybox").is_file() {
         true => Ok(()),
@@ -42,7 +43,7 @@ fn install_image_tools() -> Result<()> {
     }
 }
 
-/// The upstream end-to-end tests, which the whole conformance run wants.
+/// The upstream end-to-end tests.
 pub fn install_e2e() -> Result<()> {
     let target = path(VERSION, "e2e.test")?;
     if target.is_file() {

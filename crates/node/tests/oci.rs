@@ -201,6 +201,20 @@ async fn the_security_context_is_kept() {
 }
 
 #[tokio::test]
+async fn a_privileged_container_has_all_capabilities_that_there_are() {
+    let (fixture, _kept) = node_with(&busybox(json!({}))).await;
+    let mut container = script("grep CapEff /proc/self/status");
+    container["securityContext"] = json!({"privileged": true});
+    fixture.create("p", never(json!([container]))).await;
+    let pod = fixture.ended("p").await;
+    let own = std::fs::read_to_string("/proc/self/status").expect("readable");
+    let own =
+        own.lines().find(|line| line.starts_with("CapBnd")).expect("a line").replace("CapBnd", "CapEff");
+    let got = (log(&fixture, &pod), ends(&pod));
+    assert_eq!(got, (format!("{own}\n"), vec!["c Completed 0 restarts=0".to_owned()]));
+}
+
+#[tokio::test]
 async fn a_container_that_needs_more_memory_than_it_may_have_is_killed_for_it() {
     let (fixture, _kept) = node_with(&busybox(json!({}))).await;
     let mut container = script("dd if=/dev/zero of=/dev/null bs=64M count=1; exit $?");

@@ -96,6 +96,17 @@ fn is_program(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
+/// The capabilities that a container can be given: what root's programs get on this machine, which in a container or on an
+/// older kernel is not everything that has a name. Who is not root is given all of them, in a user namespace.
+fn capabilities() -> u64 {
+    use rustix::thread::{CapabilitySet, capability_is_in_bounding_set};
+    let is_there = |number: &u32| {
+        let capability = CapabilitySet::from_bits_retain(1 << number);
+        !rustix::process::geteuid().is_root() || capability_is_in_bounding_set(capability).unwrap_or(false)
+    };
+    (0..u64::BITS).filter(is_there).map(|number| 1 << number).sum()
+}
+
 /// The signal that asks a container to end, in an image's words: `SIGQUIT`, `QUIT` or `3`; SIGTERM for what is none.
 pub fn stop_signal(text: &str) -> Signal {
     const NAMES: [(&str, Signal); 12] = [

@@ -63,6 +63,7 @@ pub(crate) async fn process(
         mounts: &all,
         hostname: &hostname,
         oom_score_adj: oom_score_adj(context, spec, container),
+        capabilities: super::capabilities(),
     };
     let mut config = spec::config(&view).map_err(Error::config)?;
     if oci.runtime.kind != Kind::Crun {

@@ -66,6 +66,8 @@ pub struct View<'a> {
     pub hostname: &'a str,
     /// How readily the kernel kills it when the machine is short of memory.
     pub oom_score_adj: i64,
+    /// The capabilities that there are to give, by the bits of the kernel.
+    pub capabilities: u64,
 }
 
 /// Why a container can't be run so.
@@ -76,7 +78,7 @@ pub fn config(view: &View<'_>) -> Result<Value, Error> {
     refuse(view.pod, view.container)?;
     let own = view.container.security_context.as_ref();
     let is_privileged = own.and_then(|c| c.privileged) == Some(true);
-    let capabilities = capabilities(view.container)?;
+    let capabilities = capabilities(view.container, view.capabilities)?;
     let env: Vec<String> = view.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let mut namespaces = vec![json!({"type": "pid"}), json!({"type": "mount"}), json!({"type": "uts"})];
     if view.pod.host_ipc != Some(true) {
@@ -160,17 +162,19 @@ fn mounts(own: &[(Mount, PathBuf)], is_privileged: bool) -> Vec<Value> {
     all
 }
 
-/// The capabilities: the defaults, less what is dropped, and what is added.
-fn capabilities(container: &Container) -> Result<Vec<String>, Error> {
+/// The capabilities: the defaults, less what is dropped, and what is added. All of them are all that there are to give
+/// (upstream: those of containerd itself); one that is named and can't be given fails the container.
+fn capabilities(container: &Container, given: u64) -> Result<Vec<String>, Error> {
     let own = container.security_context.as_ref();
     let named = |names: &[&str]| security::bits(names.iter().copied());
+    let held = |bits: u64| if bits == u64::MAX { given } else { bits };
     let asked = own.and_then(|c| c.capabilities.as_ref());
     let texts = |list: Option<&Vec<String>>| security::bits(list.into_iter().flatten().map(String::as_str));
     let (added, dropped) =
         (texts(asked.and_then(|c| c.add.as_ref()))?, texts(asked.and_then(|c| c.drop.as_ref()))?);
     let base =
-        if own.and_then(|c| c.privileged) == Some(true) { u64::MAX } else { named(&DEFAULT_CAPABILITIES)? };
-    Ok(security::names((base & !dropped) | added))
+        if own.and_then(|c| c.privileged) == Some(true) { given } else { named(&DEFAULT_CAPABILITIES)? };
+    Ok(security::names((base & !dropped) | held(added)))
 }
 
 /// How readily the kernel kills a container when the machine is short of memory (upstream: GetContainerOOMScoreAdjust).
@@ -189,6 +193,9 @@ pub fn oom_score_adj(qos: &str, memory_request: i64, capacity: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// All that there are in Linux 6, without `SYS_RESOURCE`.
+    const GIVEN: u64 = 0x1ff_feff_ffff;
 
     fn view_of(pod: Value, container: Value) -> Result<Value, Error> {
         let mut container = container;
@@ -210,6 +217,7 @@ mod tests {
             mounts: &[(volume, "/v".into())],
             hostname: "h",
             oom_score_adj: 1000,
+            capabilities: GIVEN,
         })
     }
 
@@ -262,9 +270,23 @@ mod tests {
             let config = view_of(pod, json!({"securityContext": context})).expect("fine");
             assert_eq!(config.pointer(pointer).cloned().unwrap_or_default(), want, "{context}");
         }
-        let privileged = view_of(json!({}), json!({"securityContext": {"privileged": true}})).expect("fine");
-        let count = privileged["process"]["capabilities"]["bounding"].as_array().map(Vec::len);
-        assert_eq!(count, Some(41));
+    }
+
+    #[test]
+    fn all_capabilities_are_those_that_there_are() {
+        for (context, want) in [
+            (json!({"privileged": true}), GIVEN),
+            (json!({"privileged": true, "capabilities": {"drop": ["CHOWN"]}}), GIVEN - 1),
+            (json!({"capabilities": {"add": ["ALL"]}}), GIVEN),
+            (json!({"capabilities": {"drop": ["ALL"], "add": ["SYS_RESOURCE"]}}), 1 << 24),
+        ] {
+            let config = view_of(json!({}), json!({"securityContext": context})).expect("fine");
+            assert_eq!(
+                config["process"]["capabilities"]["bounding"],
+                json!(security::names(want)),
+                "{context}"
+            );
+        }
     }
 
     #[test]

@@ -17,9 +17,9 @@ use tar::EntryType;
 use windlass_node::images::digest::Digest;
 
 const BUSYBOX: &str = "/bin/busybox";
-const APPLETS: [&str; 23] = [
+const APPLETS: [&str; 24] = [
     "sh", "ls", "cat", "id", "env", "pwd", "sleep", "echo", "true", "false", "kill", "touch", "hostname",
-    "stat", "dd", "mkdir", "tail", "ps", "mount", "head", "wc", "chroot", "grep",
+    "stat", "dd", "mkdir", "tail", "ps", "mount", "head", "wc", "chroot", "grep", "expr",
 ];
 
 /// An image in memory.

@@ -24,3 +24,4 @@ mod session;
 mod stories;
 mod support;
 mod terminal;
+mod upstream;
