@@ -171,6 +171,7 @@ impl<'a> Kubelet<'a> {
         let preconditions =
             Some(kube::api::Preconditions { uid: Some(uid.to_owned()), resource_version: None });
         let params = DeleteParams { grace_period_seconds, preconditions, ..DeleteParams::default() };
+        self.space.others_delete(uid);
         match self.pods.delete(name, &params).await {
             // The controller may have let it go in between.
             Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}

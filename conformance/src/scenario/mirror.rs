@@ -17,6 +17,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::settled::is_deleted;
 use super::{record, text};
 
 /// No step takes longer, on a busy machine.
@@ -49,6 +50,7 @@ pub struct Item {
 pub struct Seen {
     items: BTreeMap<(Kind, String), Item>,
     count: usize,
+    deleted_by_others: BTreeSet<String>,
 }
 
 impl Seen {
@@ -69,6 +71,14 @@ impl Seen {
     pub fn job(&self, name: &str) -> Option<&Value> {
         let jobs = self.live(Kind::Job);
         jobs.into_iter().map(|item| &item.object).find(|job| text(job, "/metadata/name") == name)
+    }
+
+    /// The pods that the controller itself deleted.
+    pub fn deleted_by_controller(&self) -> usize {
+        let is_its_own = |item: &&Item| {
+            is_deleted(&item.object) && !self.deleted_by_others.contains(text(&item.object, "/metadata/uid"))
+        };
+        self.all(Kind::Pod).iter().filter(|item| is_its_own(item)).count()
     }
 
     fn apply(&mut self, kind: Kind, object: Value, is_gone: bool) {
@@ -111,6 +121,16 @@ impl Space {
     pub fn answered(&self, kind: Kind, object: Value) {
         self.seen.lock().apply(kind, object, false);
         self.changes.send_modify(|version| *version += 1);
+    }
+
+    /// Somebody else than the controller is about to delete the pod, unless it is deleted already.
+    pub fn others_delete(&self, uid: &str) {
+        let mut seen = self.seen.lock();
+        let pods = seen.all(Kind::Pod);
+        let is_known = |item: &Item| text(&item.object, "/metadata/uid") == uid && is_deleted(&item.object);
+        if !pods.into_iter().any(is_known) {
+            seen.deleted_by_others.insert(uid.to_owned());
+        }
     }
 
     /// Waits until `find` finds something.

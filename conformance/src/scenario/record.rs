@@ -265,7 +265,9 @@ pub fn events_are_in(seen: &Seen) -> bool {
     let counts = counts(seen);
     let told =
         |kind: &str, reason: &str| counts.get(&format!("{kind} {reason}")).copied().unwrap_or_default();
-    if told("Normal", "SuccessfulCreate") < created(seen) as u64 {
+    if told("Normal", "SuccessfulCreate") < created(seen) as u64
+        || told("Normal", "SuccessfulDelete") < seen.deleted_by_controller() as u64
+    {
         return false;
     }
     let Some(job) = seen.job(JOB) else { return true };
