@@ -26,6 +26,10 @@ pub const ROOT_CA_DESCRIPTION: (&str, &str) = (
     "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal \
      service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.",
 );
+/// The taint of a node that says that it is not ready, or has not said yet that it is.
+pub const NOT_READY_TAINT: &str = "node.kubernetes.io/not-ready";
+/// The taint of a node that nobody hears of.
+pub const UNREACHABLE_TAINT: &str = "node.kubernetes.io/unreachable";
 /// Label with the Job's UID.
 pub const CONTROLLER_UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
 /// Unprefixed label with the Job's UID.

@@ -2,10 +2,10 @@
 //! that it is ready.
 
 use serde_json::{Value, json};
+use windlass_api::names::NOT_READY_TAINT;
 
 use crate::object::Object;
 
-const KEY: &str = "node.kubernetes.io/not-ready";
 const EFFECT: &str = "NoSchedule";
 
 /// Taints a new node, unless it has that taint already.
@@ -16,8 +16,8 @@ pub(super) fn admit(object: &mut Object) {
     }
     // What is no list is refused by validation.
     let Some(taints) = taints.as_array_mut() else { return };
-    let is_it = |taint: &Value| taint["key"] == KEY && taint["effect"] == EFFECT;
+    let is_it = |taint: &Value| taint["key"] == NOT_READY_TAINT && taint["effect"] == EFFECT;
     if !taints.iter().any(is_it) {
-        taints.push(json!({"key": KEY, "effect": EFFECT}));
+        taints.push(json!({"key": NOT_READY_TAINT, "effect": EFFECT}));
     }
 }

@@ -1,10 +1,11 @@
 //! upstream: admission plugin DefaultTolerationSeconds. A node may be gone for five minutes before its pods are.
 
 use serde_json::{Value, json};
+use windlass_api::names::{NOT_READY_TAINT, UNREACHABLE_TAINT};
 
 use crate::object::Object;
 
-const TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+const TAINTS: [&str; 2] = [NOT_READY_TAINT, UNREACHABLE_TAINT];
 const SECONDS: i64 = 300;
 
 /// Adds a toleration for each of the two taints that a pod says nothing about.

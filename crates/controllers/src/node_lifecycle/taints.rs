@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-pub(crate) const NOT_READY: &str = "node.kubernetes.io/not-ready";
-pub(crate) const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+pub(crate) use windlass_api::names::{NOT_READY_TAINT as NOT_READY, UNREACHABLE_TAINT as UNREACHABLE};
+
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 pub(crate) const NO_EXECUTE: &str = "NoExecute";
 const NO_SCHEDULE: &str = "NoSchedule";
