@@ -18,8 +18,9 @@ pub struct Options {
 
 /// What runs images here, with their files in a directory; `None` when there is no runtime, or no right to use one.
 pub fn runtime(options: &Options, directory: &Path) -> Result<Option<Oci>, String> {
-    let Some(runtime) = found() else { return Ok(None) };
+    // Also where nothing can run images: a wrong command line is wrong on every machine.
     let mirrors = Mirrors::parse(&options.mirrors).map_err(|error| format!("--image-mirror: {error}"))?;
+    let Some(runtime) = found() else { return Ok(None) };
     let settings = Settings {
         directory: directory.to_owned(),
         image_dirs: options.directories.clone(),
