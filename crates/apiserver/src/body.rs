@@ -14,11 +14,12 @@ use crate::status::{Result, Status};
 
 /// Reads the body of a create or PUT. Warnings are about its fields.
 pub(crate) fn decode(resource: &Resource, body: &[u8], validation: Validation) -> Result<(Object, Warnings)> {
-    let mut value = go_json::parse(body).map_err(|why| Status::unrecognized(resource, &why, body))?;
+    let (mut value, has_twice) =
+        go_json::parse(body).map_err(|why| Status::unrecognized(resource, &why, body))?;
     object::null_texts(&mut value);
     object::strip_nulls(&mut value);
     check_type(resource, &value)?;
-    let texts = decode::check_body(resource, body, &value, validation)
+    let texts = decode::check_body(resource, body, (&value, has_twice), validation)
         .map_err(|error| unreadable(resource, &error))?;
     if validation == Validation::Strict && !texts.is_empty() {
         return Err(unreadable(resource, &decode::strict_error(&texts)));

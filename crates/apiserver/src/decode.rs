@@ -1,10 +1,12 @@
 //! Field validation: fields that the kind does not have, and fields that are given twice.
 //!
 //! ```text
-//!  bytes ──► Value ──► typed (serde_ignored) ──► unknown paths ─┐
-//!    └────────────────────────────────────────► scan in order ◄─┘──► texts, in the order of the document
+//!  bytes ──► Value ──► fits the table ──► no unknown paths ───────────┐
+//!    │         └──────► typed (serde_ignored) ──► unknown paths ──────┤
+//!    └──────────────────────────────────────────► scan in order ◄─────┘──► texts, in the order of the document
 //! ```
 
+mod parse;
 mod scan;
 
 use std::collections::HashSet;
@@ -15,12 +17,14 @@ use serde_ignored::Path;
 use serde_json::Value;
 use windlass_api::field;
 
+use crate::fields;
 use crate::object::Object;
 use crate::request::Query;
 use crate::resources::Resource;
 use crate::status::{Result, Status};
 use crate::types::{self, Visit};
 
+pub(crate) use parse::value;
 pub(crate) use scan::duplicates;
 
 /// What to do about fields that are unknown or given twice.
@@ -52,7 +56,23 @@ impl Validation {
 
 /// Reads the object as its type and tells which fields the type does not have. The error is why it cannot be read.
 pub(crate) fn unknown(resource: &Resource, value: &Value) -> std::result::Result<Vec<String>, String> {
+    if is_plain(resource, value) {
+        return Ok(Vec::new());
+    }
+    decoded(resource, value)
+}
+
+/// The same without the table.
+pub(crate) fn decoded(resource: &Resource, value: &Value) -> std::result::Result<Vec<String>, String> {
     types::of(resource, Unknown(value)).unwrap_or_else(|| Ok(Vec::new()))
+}
+
+/// Whether the table of fields tells already that the object can be read and has no other fields.
+pub(crate) fn is_plain(resource: &Resource, value: &Value) -> bool {
+    // The table takes bytes for text.
+    let has_bytes = matches!(resource.kind, "ConfigMap" | "Secret");
+    !has_bytes
+        && fields::of_kind(resource.api_version, resource.kind).is_some_and(|ty| fields::fits(&ty, value))
 }
 
 struct Unknown<'a>(&'a Value);
@@ -102,15 +122,16 @@ fn join(parent: &str, key: &str) -> String {
     if parent.is_empty() { key.to_owned() } else { format!("{parent}.{key}") }
 }
 
-/// What is wrong with the fields of a whole body, in the order of the document.
+/// What is wrong with the fields of a whole body, in the order of the document. `has_twice` says whether it has any field
+/// more than once.
 pub(crate) fn check_body(
     resource: &Resource,
     body: &[u8],
-    value: &Value,
+    (value, has_twice): (&Value, bool),
     validation: Validation,
 ) -> std::result::Result<Vec<String>, String> {
     let unknown = unknown(resource, value)?;
-    if validation == Validation::Ignore {
+    if validation == Validation::Ignore || (unknown.is_empty() && !has_twice) {
         return Ok(Vec::new());
     }
     Ok(scan::scan(body, &unknown))

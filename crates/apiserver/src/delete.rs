@@ -66,7 +66,7 @@ impl Options {
                 ..Self::default()
             }
         } else {
-            let mut value = go_json::parse(body).map_err(Status::bad_request)?;
+            let (mut value, _) = go_json::parse(body).map_err(Status::bad_request)?;
             object::strip_nulls(&mut value);
             check_options_type(&value)?;
             Self::deserialize(value)

@@ -2,16 +2,19 @@
 
 use serde_json::Value;
 
+use crate::decode;
+
 /// What is decoded first: which kind it is.
 const TYPE: &str = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }";
 
-/// The JSON object in a body, or why there is none.
-pub(crate) fn parse(body: &[u8]) -> Result<Value, String> {
+/// The JSON object in a body and whether it has a field twice, or why there is none.
+pub(crate) fn parse(body: &[u8]) -> Result<(Value, bool), String> {
     let of_type = |why: String| format!("couldn't get version/kind; json parse error: {why}");
-    let value: Value = serde_json::from_slice(body).map_err(|error| of_type(syntax(body, &error)))?;
+    let mut has_twice = false;
+    let value = decode::value(body, &mut has_twice).map_err(|error| of_type(syntax(body, &error)))?;
     match name(&value) {
         // upstream: null leaves the struct as it is
-        "object" | "null" => Ok(value),
+        "object" | "null" => Ok((value, has_twice)),
         given => Err(of_type(format!("json: cannot unmarshal {given} into Go value of type {TYPE}"))),
     }
 }
@@ -81,6 +84,6 @@ mod tests {
         for (body, want) in cases {
             assert_eq!(parse(body.as_bytes()), Err(want.to_owned()), "{body}");
         }
-        assert_eq!(parse(b"{}"), Ok(serde_json::json!({})));
+        assert_eq!(parse(b"{}"), Ok((serde_json::json!({}), false)));
     }
 }

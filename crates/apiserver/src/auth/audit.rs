@@ -3,7 +3,8 @@
 //! What is sent and answered is never in it, nor is any header but the name of the client: no tokens, no Secrets. Lines
 //! are written by a thread of their own; a request waits only when very many lines are queued.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::net::IpAddr;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use http::request::Parts;
 use http::{StatusCode, header};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde::Serialize;
 use tokio::sync::mpsc;
 
 use super::action::{Action, Object};
@@ -74,10 +75,72 @@ impl Audit {
     }
 }
 
-/// A request of which a line will be written.
+/// A request of which a line will be written: the line without its end.
 #[derive(Debug)]
-pub(super) struct Draft {
-    event: Value,
+pub(super) struct Draft(String);
+
+/// What is known when a request has been judged.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Judged<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    level: &'static str,
+    #[serde(rename = "auditID")]
+    audit_id: String,
+    stage: &'static str,
+    #[serde(rename = "requestURI")]
+    request_uri: Cow<'a, str>,
+    verb: &'a str,
+    user: &'a Identity,
+    #[serde(rename = "sourceIPs", skip_serializing_if = "Option::is_none")]
+    source_ips: Option<[IpAddr; 1]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user_agent: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    object_ref: Option<ObjectRef<'a>>,
+    request_received_timestamp: String,
+    annotations: Annotations<'a>,
+}
+
+#[derive(Serialize)]
+struct Annotations<'a> {
+    #[serde(rename = "authorization.k8s.io/decision")]
+    decision: &'static str,
+    #[serde(rename = "authorization.k8s.io/reason")]
+    reason: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ObjectRef<'a> {
+    resource: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    namespace: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    api_group: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    api_version: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    subresource: &'a str,
+}
+
+impl<'a> ObjectRef<'a> {
+    fn of(action: &'a Action, path: &'a str) -> Option<Self> {
+        let Object::Resource(target) = &action.to else { return None };
+        let mut parts = path.split('/').filter(|part| !part.is_empty());
+        let place = if target.group.is_empty() { 1 } else { 2 };
+        Some(Self {
+            resource: &target.resource,
+            namespace: &target.namespace,
+            name: &target.name,
+            api_group: &target.group,
+            api_version: parts.nth(place).unwrap_or_default(),
+            subresource: &target.subresource,
+        })
+    }
 }
 
 impl Draft {
@@ -90,46 +153,36 @@ impl Draft {
         (verdict, now): (&Verdict, Timestamp),
     ) -> Self {
         let uri = head.uri.path_and_query().map_or_else(|| head.uri.path(), |uri| uri.as_str());
-        let decision = if verdict.is_allowed { "allow" } else { "forbid" };
-        let mut event = json!({
-            "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata",
-            "auditID": uuid::Uuid::new_v4().to_string(), "stage": "ResponseComplete",
-            "requestURI": cut(uri, URI_MAX), "verb": action.verb, "user": who.to_json(),
-            "requestReceivedTimestamp": micros(now),
-            "annotations": {
-                "authorization.k8s.io/decision": decision, "authorization.k8s.io/reason": verdict.reason,
+        let agent = head.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
+        let judged = Judged {
+            kind: "Event",
+            api_version: "audit.k8s.io/v1",
+            level: "Metadata",
+            audit_id: uuid::Uuid::new_v4().to_string(),
+            stage: "ResponseComplete",
+            request_uri: cut(uri, URI_MAX),
+            verb: &action.verb,
+            user: who,
+            source_ips: from.map(|from| [from]),
+            user_agent: agent.map(|agent| cut(agent, AGENT_MAX)),
+            object_ref: ObjectRef::of(action, head.uri.path()),
+            request_received_timestamp: micros(now),
+            annotations: Annotations {
+                decision: if verdict.is_allowed { "allow" } else { "forbid" },
+                reason: &verdict.reason,
             },
-        });
-        if let Some(from) = from {
-            event["sourceIPs"] = json!([from.to_string()]);
-        }
-        if let Some(agent) = head.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()) {
-            event["userAgent"] = json!(cut(agent, AGENT_MAX));
-        }
-        if let Object::Resource(target) = &action.to {
-            let version = head.uri.path().split('/').filter(|part| !part.is_empty());
-            let version =
-                version.clone().nth(if target.group.is_empty() { 1 } else { 2 }).unwrap_or_default();
-            let fields = [
-                ("resource", target.resource.as_str()),
-                ("namespace", target.namespace.as_str()),
-                ("name", target.name.as_str()),
-                ("apiGroup", target.group.as_str()),
-                ("apiVersion", version),
-                ("subresource", target.subresource.as_str()),
-            ];
-            let fields: BTreeMap<&str, &str> =
-                fields.into_iter().filter(|(_, text)| !text.is_empty()).collect();
-            event["objectRef"] = json!(fields);
-        }
-        Self { event }
+        };
+        let mut line = serde_json::to_string(&judged).expect("texts are always JSON");
+        // It ends with what the answer will be.
+        line.pop();
+        Self(line)
     }
 
     /// The line, once the answer is known.
-    pub(super) fn line(mut self, code: StatusCode, now: Timestamp) -> String {
-        self.event["responseStatus"] = json!({"metadata": {}, "code": code.as_u16()});
-        self.event["stageTimestamp"] = json!(micros(now));
-        self.event.to_string()
+    pub(super) fn line(self, code: StatusCode, now: Timestamp) -> String {
+        let (mut line, code, now) = (self.0, code.as_u16(), micros(now));
+        _ = write!(line, r#","responseStatus":{{"metadata":{{}},"code":{code}}},"stageTimestamp":"{now}"}}"#);
+        line
     }
 }
 
@@ -137,15 +190,15 @@ fn micros(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-fn cut(text: &str, max: usize) -> String {
+fn cut(text: &str, max: usize) -> Cow<'_, str> {
     if text.len() <= max {
-        return text.to_owned();
+        return Cow::Borrowed(text);
     }
     let mut end = max;
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    format!("{}...TRUNCATED", &text[..end])
+    Cow::Owned(format!("{}...TRUNCATED", &text[..end]))
 }
 
 /// A file that is put aside when it is full.

@@ -2,23 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
+use serde::Serialize;
 
 /// The group whose members may do everything, whatever the roles say.
 pub const MASTERS: &str = "system:masters";
 /// The group of everybody who has said who they are.
 pub const AUTHENTICATED: &str = "system:authenticated";
 
-/// A user, as a credential names them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A user, as a credential names them. Its JSON is the `UserInfo` of reviews and audit lines.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Identity {
     /// The name.
+    #[serde(rename = "username")]
     pub name: String,
     /// A name that is never given again; empty when the credential has none.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
     /// The groups, [`AUTHENTICATED`] among them.
     pub groups: Vec<String>,
     /// What else the credential tells, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
@@ -34,19 +37,5 @@ impl Identity {
     /// Whether the user is in a group.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|own| own == group)
-    }
-
-    /// As `UserInfo` of the reviews shows it.
-    pub(crate) fn to_json(&self) -> Value {
-        let mut info = Map::new();
-        info.insert("username".to_owned(), json!(self.name));
-        if !self.uid.is_empty() {
-            info.insert("uid".to_owned(), json!(self.uid));
-        }
-        info.insert("groups".to_owned(), json!(self.groups));
-        if !self.extra.is_empty() {
-            info.insert("extra".to_owned(), json!(self.extra));
-        }
-        Value::Object(info)
     }
 }

@@ -87,7 +87,7 @@ impl Review {
         }
         let spec = &body["spec"];
         let status = match self {
-            Self::SelfSubject => json!({"userInfo": who.to_json()}),
+            Self::SelfSubject => json!({"userInfo": who}),
             Self::Token => token_status(shared, tokens, spec)?,
             Self::SelfSubjectAccess | Self::SubjectAccess | Self::LocalSubjectAccess => {
                 let spec = self.read::<AccessSpec>(spec)?;
@@ -243,7 +243,7 @@ fn token_status(shared: &Shared, tokens: &Tokens, spec: &Value) -> Result<Value>
     }
     Ok(match tokens::identify(shared, tokens, token, &wanted) {
         Ok((who, audiences)) => {
-            json!({"authenticated": true, "user": who.to_json(), "audiences": audiences})
+            json!({"authenticated": true, "user": who, "audiences": audiences})
         }
         Err(why) => json!({"user": {}, "error": why}),
     })

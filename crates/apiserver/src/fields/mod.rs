@@ -10,6 +10,7 @@
 //! * `=`: the value of a key that is not given
 //! * `~`: how a strategic merge patch treats it
 
+mod fit;
 mod parse;
 mod tidy;
 
@@ -17,6 +18,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
+pub(crate) use fit::fits;
 pub(crate) use tidy::{is_empty, is_tidy, tidy, zero};
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| parse::table(include_str!("types.txt")));
@@ -34,6 +36,8 @@ struct Table {
 pub(crate) struct Struct {
     /// Ordered by name.
     fields: Vec<Field>,
+    /// Where fields are, by [`slot`] of their names; the first free place after it when that is taken.
+    places: Vec<Option<u8>>,
     is_atomic: bool,
 }
 
@@ -127,11 +131,39 @@ impl StructRef {
     }
 }
 
+/// Where to look first for a name: its ends tell the fields of a struct apart, mostly.
+fn slot(name: &str) -> usize {
+    let end = |byte: Option<u8>| usize::from(byte.unwrap_or_default());
+    let bytes = name.as_bytes();
+    let third = bytes.len().checked_sub(3).map(|place| bytes[place]);
+    name.len() * 7 + end(bytes.first().copied()) * 31 + end(bytes.last().copied()) * 17 + end(third)
+}
+
 impl Struct {
-    /// A field by its name.
+    fn new(fields: Vec<Field>, is_atomic: bool) -> Self {
+        // At most half full, so that what is not there is soon known not to be.
+        let mut places = vec![None; (fields.len() * 2).next_power_of_two()];
+        for (place, field) in fields.iter().enumerate() {
+            let mut at = slot(&field.name) % places.len();
+            while places[at].is_some() {
+                at = (at + 1) % places.len();
+            }
+            places[at] = Some(u8::try_from(place).expect("no struct has so many fields"));
+        }
+        Self { fields, places, is_atomic }
+    }
+
+    /// A field by its name: every write of an object asks for all of its fields, several times.
     pub(crate) fn field(&self, name: &str) -> Option<&Field> {
-        let place = self.fields.binary_search_by(|field| field.name.as_str().cmp(name)).ok()?;
-        Some(&self.fields[place])
+        let mut at = slot(name) % self.places.len();
+        while let Some(place) = self.places[at] {
+            let field = &self.fields[usize::from(place)];
+            if field.name == name {
+                return Some(field);
+            }
+            at = (at + 1) % self.places.len();
+        }
+        None
     }
 
     /// The fields that an object always has.

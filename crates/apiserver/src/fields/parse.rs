@@ -26,7 +26,7 @@ fn head(line: &str) -> (&str, bool) {
 
 fn read_struct(line: &str, places: &HashMap<&str, usize>) -> Struct {
     let fields = line.split(' ').skip(1).map(|text| read_field(text, places)).collect();
-    Struct { fields, is_atomic: head(line).1 }
+    Struct::new(fields, head(line).1)
 }
 
 fn read_field(text: &str, places: &HashMap<&str, usize>) -> Field {
@@ -111,6 +111,23 @@ mod tests {
             .map(|resource| resource.kind)
             .collect();
         assert_eq!(missing, Vec::<&str>::new());
+    }
+
+    #[test]
+    fn every_field_is_found_by_its_name_and_no_other() {
+        let structs = &crate::fields::TABLE.structs;
+        for of in structs {
+            for field in &of.fields {
+                assert!(
+                    of.field(&field.name).is_some_and(|found| std::ptr::eq(found, field)),
+                    "{}",
+                    field.name
+                );
+                assert!(of.field(&field.name[1..]).is_none(), "{}", field.name);
+            }
+            assert!(of.field("").is_none());
+        }
+        assert!(structs.iter().map(|of| of.fields.len()).sum::<usize>() > 1000);
     }
 
     #[test]

@@ -83,7 +83,7 @@ pub(crate) fn zero(field: &Field) -> Option<Value> {
 }
 
 /// The schema does not tell times from ports and quantities; their names do.
-fn is_time(name: &str) -> bool {
+pub(super) fn is_time(name: &str) -> bool {
     ["Time", "Timestamp", "At"].iter().any(|end| name.ends_with(end))
 }
 
