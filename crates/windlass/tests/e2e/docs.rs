@@ -154,6 +154,37 @@ fn the_first_transcript_of_the_readme_is_what_happens() {
     assert_eq!(happened.last(), shown.last());
 }
 
+/// The lines that `windlass run` shows on its page for a manifest of this name.
+fn shown_by_run(name: &str) -> Vec<String> {
+    let page = std::fs::read_to_string(root().join("docs/run.md")).expect("a page");
+    let command = format!("$ windlass run {name}\n");
+    let block = blocks(&page, "console").into_iter().find_map(|block| block.strip_prefix(&command));
+    block.expect("a block").lines().map(str::to_owned).collect()
+}
+
+fn run_in_directory(name: &str, manifest: &str) -> (Option<i32>, Vec<String>) {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join(name), manifest).expect("written");
+    let ran = Running::spawn(windlass(&["run", name]).current_dir(directory.path())).finish();
+    assert_eq!(ran.stdout, "");
+    (ran.code, ran.stderr.lines().map(str::to_owned).collect())
+}
+
+#[test]
+fn the_page_of_run_shows_what_happens() {
+    let page = std::fs::read_to_string(root().join("docs/run.md")).expect("a page");
+    let (code, happened) = run_in_directory("hello.yaml", blocks(&page, "yaml")[0]);
+    // How far it is at a moment is a matter of chance.
+    let told = |lines: Vec<String>| -> Vec<String> {
+        lines.iter().filter(|line| !line.contains(" of 3 succeeded")).map(|line| shape(line)).collect()
+    };
+    assert_eq!((code, told(happened)), (Some(0), told(shown_by_run("hello.yaml"))));
+    let bad = "apiVersion: batch/v1\nkind: Job\nmetadata:\n  name: x\nspec:\n  parallelism: -1\n  backoffLimitPerIndex: 1\n  \
+               template:\n    spec:\n      restartPolicy: Never\n      containers:\n      - name: main\n        image: host\n        \
+               command: [\"true\"]\n";
+    assert_eq!(run_in_directory("bad.yaml", bad), (Some(2), shown_by_run("bad.yaml")));
+}
+
 #[test]
 fn the_dashboard_asks_for_metrics_that_there_are() {
     let dashboard = std::fs::read_to_string(root().join("docs/dashboard.json")).expect("a dashboard");

@@ -264,6 +264,19 @@ fn a_policy_is_explained_as_a_table() {
 }
 
 #[test]
+fn on_a_terminal_a_policy_is_explained_with_the_same_words() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("job.yaml"), with_rules(GOOD_RULES)).expect("written");
+    for question in [&[][..], &["--exit-code", "42"], &["--timeline", "1*2,0"]] {
+        let mut command = windlass(&["explain"]);
+        command.args(question).arg("job.yaml").current_dir(directory.path());
+        let (code, drawn) = draws(command, true);
+        let piped = explained(question, &with_rules(GOOD_RULES));
+        assert_eq!((code, drawn.replace("\r\n", "\n")), (Some(0), piped), "{question:?}");
+    }
+}
+
+#[test]
 fn one_pod_is_explained_with_rule_counters_and_what_comes_next() {
     let explain = |args: &[&str]| explained(args, &with_rules(GOOD_RULES));
     assert_eq!(
@@ -387,6 +400,11 @@ fn why_knows_what_became_of_pods_that_are_gone() {
         let normal = |line: &str| line.split_whitespace().map(mask_time).collect::<Vec<_>>().join(" ");
         ran.stdout.lines().map(normal).collect::<Vec<_>>()
     };
+    let mut on_terminal = windlass(&["why", "x"]);
+    on_terminal.env("KUBECONFIG", &kubeconfig);
+    let (code, drawn) = draws(on_terminal, true);
+    let piped = why("x").stdout;
+    assert_eq!((code, drawn.replace("\r\n", "\n")), (Some(0), piped), "a terminal is shown the same");
     let with_pods = told(why("x"));
     must(&["delete", "pods", "--all", "--wait"]);
     let without = told(why("x"));

@@ -1,4 +1,5 @@
-//! The sessions that the README and the page of the server show, word for word.
+//! What the pages tell people to type, typed: the sessions of the README and of the server word for word, and the first
+//! page as a newcomer meets it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -74,46 +75,106 @@ fn programs(home: &Path) -> PathBuf {
     bin
 }
 
-fn plays_as_written(page: &str) {
-    let home = tempfile::tempdir().expect("a directory");
-    let place = home.path().to_str().expect("UTF-8");
-    let path = format!("{}:{}", programs(home.path()).display(), std::env::var("PATH").expect("a path"));
-    let shell = |script: &str| {
+/// The shell of somebody who has just come: a home with nothing in it, and the programs on the path.
+struct Shell {
+    home: tempfile::TempDir,
+    path: String,
+    exports: String,
+}
+
+impl Shell {
+    fn new() -> Self {
+        let home = tempfile::tempdir().expect("a directory");
+        let path = format!("{}:{}", programs(home.path()).display(), std::env::var("PATH").expect("a path"));
+        Self { home, path, exports: String::new() }
+    }
+
+    fn home(&self) -> &str {
+        self.home.path().to_str().expect("UTF-8")
+    }
+
+    fn command(&self, directory: &Path, script: &str) -> Command {
         let mut command = Command::new("bash");
-        command
-            .args(["-c", script])
-            .current_dir(root())
-            .stdin(Stdio::null())
-            .env("PATH", &path)
-            .env("HOME", place);
+        command.args(["-c", &format!("{}{script}", self.exports)]).current_dir(directory);
+        command.stdin(Stdio::null()).env("PATH", &self.path).env("HOME", self.home.path());
         for name in ["KUBECONFIG", "XDG_DATA_HOME", "WINDLASS_LOG", "NO_COLOR", "TERM"] {
             command.env_remove(name);
         }
         command
-    };
+    }
+
+    /// Starts a server. Only the port must be another: this may not be the only server of the machine.
+    fn serve(&self, directory: &Path, command: &str) -> Running {
+        let script = format!("exec {command} --listen 127.0.0.1:0");
+        let mut server = Running::spawn(&mut self.command(directory, &script));
+        server.wait_for_lines(&["is ready at https://127.0.0.1:", "kubectl get jobs"]);
+        server
+    }
+
+    /// Types a command. What it prints, and its exit code; nothing for what only the shell keeps in mind.
+    fn types(&mut self, directory: &Path, command: &str) -> Option<(Option<i32>, String)> {
+        if command.starts_with("export ") {
+            self.exports.push_str(&format!("{command}; "));
+            return None;
+        }
+        let ran = Running::spawn(&mut self.command(directory, &format!("exec 2>&1; {command}"))).finish();
+        Some((ran.code, ran.stdout))
+    }
+}
+
+fn plays_as_written(page: &str) {
+    let mut shell = Shell::new();
+    let place = shell.home().to_owned();
     let steps = steps(page);
     let (start, rest) = steps.split_first().expect("a session");
     assert!(rest.len() >= 5, "{page} has a session: {steps:?}");
-    // Only the port must be another: this may not be the only server of the machine.
-    let mut server = Running::spawn(&mut shell(&format!("exec {} --listen 127.0.0.1:0", start.command)));
-    server.wait_for_lines(&["is ready at https://127.0.0.1:", "kubectl get jobs"]);
-    let mut exports = String::new();
+    let server = shell.serve(&root(), &start.command);
     for step in rest {
-        if step.command.starts_with("export ") {
-            exports.push_str(&format!("{}; ", step.command));
-            assert_eq!(step.printed, "", "{page}");
-            continue;
-        }
-        let script = format!("{exports}exec 2>&1; {}", step.command);
-        let ran = Running::spawn(&mut shell(&script)).finish();
-        let (want, got) = (normal(&step.printed, place), normal(&ran.stdout, place));
-        assert_eq!(got, want, "{page}: $ {}\n{}", step.command, ran.stdout);
+        let printed = shell.types(&root(), &step.command).map_or_else(String::new, |(_, printed)| printed);
+        let (want, got) = (normal(&step.printed, &place), normal(&printed, &place));
+        assert_eq!(got, want, "{page}: $ {}\n{printed}", step.command);
     }
     server.signal(rustix::process::Signal::TERM);
     let ran = server.finish();
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let greeting = ran.stderr.split("stopping:").next().unwrap_or_default();
-    assert_eq!(normal(greeting.trim_end(), place), normal(start.printed.trim_end(), place), "{page}");
+    assert_eq!(normal(greeting.trim_end(), &place), normal(start.printed.trim_end(), &place), "{page}");
+}
+
+/// The lines of a page that are indented as commands are.
+fn typed(page: &str) -> Vec<String> {
+    let is_outside = |(place, _): &(usize, &str)| place % 2 == 0;
+    let outside = page.split("```").enumerate().filter(is_outside).flat_map(|(_, text)| text.lines());
+    outside.filter_map(|line| line.strip_prefix("    ")).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_newcomer_can_type_the_first_page() {
+    let page = std::fs::read_to_string(root().join("docs/getting-started.md")).expect("a page");
+    let mut shell = Shell::new();
+    let directory = tempfile::tempdir().expect("a directory");
+    let manifest = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next());
+    std::fs::write(directory.path().join("flaky.yaml"), manifest.expect("a manifest")).expect("written");
+    let commands = typed(&page);
+    // What it takes to get the program is what built this test.
+    let first = commands.iter().position(|command| command.starts_with("cargo install")).expect("an install");
+    let (mut server, mut last) = (None, String::new());
+    for command in &commands[first + 1..] {
+        if let Some(start) = command.strip_suffix(" &") {
+            server = Some(shell.serve(directory.path(), start));
+            continue;
+        }
+        if let Some((code, printed)) = shell.types(directory.path(), command) {
+            assert_eq!(code, Some(0), "$ {command}\n{printed}");
+            last = printed;
+        }
+    }
+    assert_eq!(commands.len() - first - 1, 13, "{commands:?}");
+    assert!(last.starts_with("job/flaky: Complete (CompletionsReached)"), "{last}");
+    assert!(last.contains("no rule matches: counted") && last.contains("exit code 1"), "{last}");
+    let server = server.expect("a server");
+    server.signal(rustix::process::Signal::TERM);
+    assert_eq!(server.finish().code, Some(0));
 }
 
 #[test]
