@@ -30,6 +30,7 @@ Tasks:
   bench-scheduler  how many pods a second are bound on 100 nodes, and the bar that must be reached
   bench-controller  the Job controller beside that of Kubernetes, on the real API server; arguments as in
              bench/src/bin/controller
+  book       the documentation as a book, in target/book
   fuzz       every target of fuzz/, for 20 seconds each or as many as the number given says
   kill-loop  kills a process that writes to the store, 10,000 times or as often as the number given says, and looks
              whether every acknowledged write is there";
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         "conformance" => conformance::run_part(std::env::args().nth(2).as_deref()),
         "bench-server" => bench_server(),
         "kill-loop" => kill_loop(std::env::args().nth(2).as_deref().unwrap_or("10000")),
+        "book" => book(),
         "fuzz" => fuzz::run_all(std::env::args().nth(2)),
         "bench-scheduler" => bench("windlass-bench-scheduler", &[]),
         "bench-controller" => bench_controller(),
@@ -77,9 +79,9 @@ fn test() -> Result<()> {
     coverage::measure()
 }
 
-/// Measures what is given to users. All of it is built, so that every measurement shares one build.
+/// Measures what `cargo install` gives to users. All of it is built, so that every measurement shares one build.
 fn bench(program: &str, args: &[&str]) -> Result<()> {
-    run("cargo", &["build", "--profile", "dist", "--workspace", "--bins"])?;
+    run("cargo", &["build", "--release", "--workspace", "--bins"])?;
     run(&built(program), args)
 }
 
@@ -97,12 +99,18 @@ fn bench_server() -> Result<()> {
 
 /// Where that build puts a program.
 fn built(program: &str) -> String {
-    root().join("target/dist").join(program).display().to_string()
+    root().join("target/release").join(program).display().to_string()
 }
 
 /// The checkout that this program was built from.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Builds the book. Whether its links lead somewhere is a test.
+fn book() -> Result<()> {
+    tools::install("mdbook", "0.5.4")?;
+    run("mdbook", &["build", &root().display().to_string()])
 }
 
 /// The test of the same name, with more rounds than the test run has time for.

@@ -6,10 +6,17 @@ use anyhow::Result;
 
 use crate::run;
 
-/// Installs a cargo subcommand, unless it is there in this version.
+/// Installs a program, or a subcommand of cargo, unless it is there in this version.
 pub fn install(name: &str, version: &str) -> Result<()> {
-    let subcommand = name.trim_start_matches("cargo-");
-    let found = Command::new("cargo").args([subcommand, "--version"]).stderr(Stdio::null()).output();
+    let mut asked = match name.strip_prefix("cargo-") {
+        Some(subcommand) => {
+            let mut cargo = Command::new("cargo");
+            cargo.arg(subcommand);
+            cargo
+        }
+        None => Command::new(name),
+    };
+    let found = asked.arg("--version").stderr(Stdio::null()).output();
     if found.is_ok_and(|out| String::from_utf8_lossy(&out.stdout).contains(version)) {
         return Ok(());
     }
