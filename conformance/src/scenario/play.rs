@@ -144,12 +144,12 @@ impl<'a> Play<'a> {
             self.settle().await?;
         }
         match step {
-            Step::Meanwhile(step) => self.act(step).await,
-            step => self.act(step).await,
+            Step::Meanwhile(step) => self.act(step, true).await,
+            step => self.act(step, false).await,
         }
     }
 
-    async fn act(&mut self, step: &Step) -> Result<()> {
+    async fn act(&mut self, step: &Step, is_meanwhile: bool) -> Result<()> {
         match step {
             Step::Meanwhile(_) => bail!("one is enough"),
             Step::Shows(expected) => {
@@ -174,7 +174,7 @@ impl<'a> Play<'a> {
                 self.space.answered(Kind::Job, serde_json::to_value(answer)?);
                 Ok(())
             }
-            Step::Delete(propagation) => self.delete(*propagation).await,
+            Step::Delete(propagation) => self.delete(*propagation, self.is_running && !is_meanwhile).await,
             Step::Make(job) => self.make(job.clone()).await,
             Step::MakePod(pod) => self.make_pod(pod.clone()).await,
             Step::Expect(expected) => self.expect(expected).await,
@@ -261,8 +261,9 @@ impl<'a> Play<'a> {
         Api::namespaced_with(self.kubelet_client.clone(), &self.namespace, &resource)
     }
 
-    /// Deletes the Job as its owner would, and does what the garbage collector does.
-    async fn delete(&self, propagation: Propagation) -> Result<()> {
+    /// Deletes the Job as its owner would, and does what the garbage collector does; if wanted, when the controller knows
+    /// of the deletion. One that sees its pods go first may make others.
+    async fn delete(&self, propagation: Propagation, is_known_first: bool) -> Result<()> {
         let (uid, pods) = self.space.look(|seen| {
             let job = seen.job(JOB).cloned().unwrap_or_default();
             let pods = seen.live(Kind::Pod).into_iter().map(|item| item.object.clone());
@@ -282,6 +283,9 @@ impl<'a> Play<'a> {
             (job.is_gone || is_deleted(&job.object)).then_some(())
         };
         self.space.until("the deletion of the Job", is_marked).await?;
+        if is_known_first {
+            self.pass().await?;
+        }
         self.collect(propagation, &uid, &pods).await
     }
 
@@ -320,6 +324,7 @@ impl<'a> Play<'a> {
         self.space.until("the end of the Job", is_gone).await
     }
 
+    /// Waits until the controller knows of all that was done to Jobs so far: it hears of them in order.
     async fn pass(&self) -> Result<()> {
         let name = self.space.look(|seen| format!("passer-{}", seen.all(Kind::Job).len()));
         let mut passer = job(json!({"completions": 0}));
