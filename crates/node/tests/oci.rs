@@ -614,3 +614,25 @@ async fn a_pod_whose_image_is_on_its_way_can_be_deleted() {
     let (phases, _) = fixture.watch("p", true, |pod| pod.is_none()).await;
     assert_eq!(phases, ["Pending", "Failed", "gone"]);
 }
+
+#[tokio::test]
+async fn a_privileged_container_has_the_devices_of_the_machine_and_leaves_nothing_in_its_dev() {
+    let (fixture, _kept) = node_with(&busybox(json!({}))).await;
+    let message = Path::new("/dev/termination-log");
+    assert!(!message.exists(), "something else has left it there");
+    let devices = windlass_node::oci::devices::below(Path::new("/dev")).expect("read");
+    let seen = |kind: bool| devices.iter().find(|device| device.is_block == kind);
+    let tests: Vec<String> = [(true, "-b"), (false, "-c")]
+        .into_iter()
+        .filter_map(|(kind, test)| Some(format!("[ {test} {} ]", seen(kind)?.path.display())))
+        .collect();
+    assert!(!tests.is_empty(), "{devices:?}");
+    let mut privileged =
+        script(&format!("{} && : > /dev/left && echo fine > /dev/termination-log", tests.join(" && ")));
+    privileged["securityContext"] = json!({"privileged": true});
+    fixture.create("p", never(json!([privileged]))).await;
+    let pod = fixture.ended("p").await;
+    let want = (vec!["c Completed 0 restarts=0".to_owned()], "Succeeded");
+    assert_eq!((ends(&pod), phase(&pod)), want, "{:?}", pod.status);
+    assert!(!message.exists() && !Path::new("/dev/left").exists(), "nothing is left on the machine");
+}

@@ -13,6 +13,7 @@
 
 pub mod bundle;
 pub mod copy;
+pub mod devices;
 pub(crate) mod prepare;
 pub mod seccomp;
 pub mod spec;

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 
 use super::bundle::{self, Paths};
+use super::devices;
 use super::spec::{self, View};
 use super::user::{self, Files};
 use super::{Exec, Kind};
@@ -52,6 +53,10 @@ pub(crate) async fn process(
     let files = Files { passwd: &passwd, group: &group };
     let user = user::resolve(spec, container, &prepare::title(pod), &image.config.config.user, files);
     let user = user.map_err(Error::config)?;
+    let is_privileged = container.security_context.as_ref().and_then(|c| c.privileged) == Some(true);
+    let devices = if is_privileged { devices::below(Path::new("/dev")) } else { Ok(Vec::new()) };
+    let devices =
+        devices.map_err(|error| Error::create(format!("list the devices of this machine: {error}")))?;
     let view = View {
         pod: spec,
         container,
@@ -64,6 +69,7 @@ pub(crate) async fn process(
         hostname: &hostname,
         oom_score_adj: oom_score_adj(context, spec, container),
         capabilities: super::capabilities(),
+        devices: &devices,
     };
     let mut config = spec::config(&view).map_err(Error::config)?;
     if oci.runtime.kind != Kind::Crun {
@@ -82,7 +88,6 @@ pub(crate) async fn process(
         false => image.layers.clone(),
     };
     let group = context.group(pod, container, run).map_err(Error::create)?;
-    let is_privileged = container.security_context.as_ref().and_then(|c| c.privileged) == Some(true);
     let root = Root {
         layers,
         upper: paths.upper.clone(),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use serde_json::{Value, json};
 
+use super::devices::Device;
 use super::seccomp;
 use crate::runtimes::sandbox::{Mount, User};
 use crate::security;
@@ -68,6 +69,8 @@ pub struct View<'a> {
     pub oom_score_adj: i64,
     /// The capabilities that there are to give, by the bits of the kernel.
     pub capabilities: u64,
+    /// The devices that it may use, besides those that every container has.
+    pub devices: &'a [Device],
 }
 
 /// Why a container can't be run so.
@@ -86,6 +89,7 @@ pub fn config(view: &View<'_>) -> Result<Value, Error> {
     }
     let paths = |paths: &[&str]| if is_privileged { json!([]) } else { json!(paths) };
     let mut linux = json!({
+        "devices": view.devices.iter().map(device).collect::<Vec<_>>(),
         "namespaces": namespaces,
         "maskedPaths": paths(&MASKED),
         "readonlyPaths": paths(&READ_ONLY),
@@ -131,27 +135,27 @@ fn refuse(pod: &PodSpec, container: &Container) -> Result<(), Error> {
     }
 }
 
+fn device(device: &Device) -> Value {
+    json!({
+        "path": device.path,
+        "type": if device.is_block { "b" } else { "c" },
+        "major": device.numbers.0, "minor": device.numbers.1,
+        "fileMode": device.mode, "uid": device.owner.0, "gid": device.owner.1,
+    })
+}
+
+/// `/dev` is the container's own whatever it may do: where files are mounted into that of the machine, they stay there.
 fn mounts(own: &[(Mount, PathBuf)], is_privileged: bool) -> Vec<Value> {
     let mount = |target: &str, kind: &str, options: &[&str]| json!({"destination": target, "type": kind, "source": kind, "options": options});
-    let mut all = vec![mount("/proc", "proc", &["nosuid", "noexec", "nodev"])];
-    if is_privileged {
-        all.push(
-            json!({"destination": "/dev", "type": "bind", "source": "/dev", "options": ["rbind", "rw"]}),
-        );
-        all.push(mount("/sys", "sysfs", &["nosuid", "noexec", "nodev", "rw"]));
-    } else {
-        all.extend([
-            mount("/dev", "tmpfs", &["nosuid", "strictatime", "mode=755", "size=65536k"]),
-            mount(
-                "/dev/pts",
-                "devpts",
-                &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"],
-            ),
-            mount("/dev/shm", "tmpfs", &["nosuid", "noexec", "nodev", "mode=1777", "size=65536k"]),
-            mount("/dev/mqueue", "mqueue", &["nosuid", "noexec", "nodev"]),
-            mount("/sys", "sysfs", &["nosuid", "noexec", "nodev", "ro"]),
-        ]);
-    }
+    let pts = ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"];
+    let mut all = vec![
+        mount("/proc", "proc", &["nosuid", "noexec", "nodev"]),
+        mount("/dev", "tmpfs", &["nosuid", "strictatime", "mode=755", "size=65536k"]),
+        mount("/dev/pts", "devpts", &pts),
+        mount("/dev/shm", "tmpfs", &["nosuid", "noexec", "nodev", "mode=1777", "size=65536k"]),
+        mount("/dev/mqueue", "mqueue", &["nosuid", "noexec", "nodev"]),
+        mount("/sys", "sysfs", &["nosuid", "noexec", "nodev", if is_privileged { "rw" } else { "ro" }]),
+    ];
     all.extend(own.iter().map(|(mount, source)| {
         let access = if mount.is_read_only { "ro" } else { "rw" };
         // A device in a volume is a file like any other to who has not got all rights anyway.
@@ -218,6 +222,7 @@ mod tests {
             hostname: "h",
             oom_score_adj: 1000,
             capabilities: GIVEN,
+            devices: &[],
         })
     }
 
