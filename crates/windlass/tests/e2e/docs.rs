@@ -76,17 +76,55 @@ fn every_command_in_the_docs_is_that_of_its_example() {
     // Those of `lint` and `explain` are run, below.
 }
 
+/// Where the files of the checkout are for somebody who reads the book: only its pages are in it.
+const REPOSITORY: &str = "https://github.com/windlass-dev/windlass/";
+
+/// The file of the checkout that a link means; `None` for one that leads elsewhere.
+fn linked(page: &Path, link: &str) -> Option<PathBuf> {
+    let link = link.split('#').next().unwrap_or_default();
+    if let Some(rest) = link.strip_prefix(REPOSITORY) {
+        let path = rest.strip_prefix("blob/main/").or_else(|| rest.strip_prefix("tree/main/"));
+        return path.map(|path| root().join(path));
+    }
+    let is_elsewhere = link.starts_with("https://") || link.is_empty();
+    (!is_elsewhere).then(|| page.parent().expect("a directory").join(link))
+}
+
 #[test]
 fn links_in_the_docs_lead_somewhere() {
     for (path, page) in all_pages() {
+        let is_in_book = path.starts_with(root().join("docs"));
         for link in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let link = link.split('#').next().unwrap_or_default();
-            if link.starts_with("https://") || link.is_empty() {
-                continue;
-            }
-            assert!(path.parent().expect("a directory").join(link).exists(), "{}: {link}", path.display());
+            assert!(!(is_in_book && link.starts_with("..")), "{}: {link} is not in the book", path.display());
+            let file = linked(&path, link);
+            assert!(file.is_none_or(|file| file.exists()), "{}: {link}", path.display());
         }
     }
+}
+
+/// The name that a heading has in links.
+fn anchor(heading: &str) -> String {
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.collect::<String>().to_lowercase().replace(' ', "-")
+}
+
+#[test]
+fn links_to_headings_name_headings_that_are_there() {
+    let mut found = 0;
+    for (path, page) in all_pages() {
+        for link in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let Some((_, name)) = link.split_once('#').filter(|_| !link.starts_with("https://")) else {
+                continue;
+            };
+            let file = linked(&path, link).unwrap_or_else(|| path.clone());
+            let text = std::fs::read_to_string(&file).expect("a page");
+            let mut headings = text.lines().filter(|line| line.starts_with('#'));
+            let is_there = headings.any(|line| anchor(line.trim_start_matches('#').trim()) == name);
+            assert!(is_there, "{}: {link}", path.display());
+            found += 1;
+        }
+    }
+    assert!(found >= 3, "{found}");
 }
 
 #[test]
@@ -123,35 +161,64 @@ fn questions_in_the_docs_have_the_answers_that_are_shown() {
 
 /// A line without what differs from run to run: which pods are evicted, their names, and how long it took.
 fn shape(line: &str) -> String {
-    let mut shape = String::new();
-    for word in line.split_whitespace() {
-        let is_pod = word.starts_with("tests-") && word.len() == "tests-0-abcde".len();
-        let word = if is_pod { "POD" } else { word };
-        let word = if word.ends_with(')') && word.len() == 2 { "N)" } else { word };
-        let is_time = word.ends_with('s') && word.starts_with(|c: char| c.is_ascii_digit());
-        shape.push_str(if is_time { "TIME" } else { word });
-        shape.push(' ');
+    let shape_of = |word: &str| {
+        let bare = word.trim_end_matches([',', ':']);
+        let is_time = bare.ends_with('s') && bare.starts_with(|c: char| c.is_ascii_digit());
+        if is_pod(bare) {
+            "POD".to_owned()
+        } else if is_time {
+            "TIME".to_owned()
+        } else if bare.len() == 2 && bare.ends_with(')') {
+            "N)".to_owned()
+        } else {
+            word.to_owned()
+        }
+    };
+    line.split_whitespace().map(shape_of).collect::<Vec<_>>().join(" ")
+}
+
+/// The name of a pod of an index: `tests-0-bcdfg`.
+fn is_pod(word: &str) -> bool {
+    let mut parts = word.rsplit('-');
+    let (end, index) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    end.len() == 5 && end.chars().all(char::is_alphanumeric) && index.parse::<u32>().is_ok()
+}
+
+/// How far a Job is at a moment is a matter of chance.
+fn is_progress(line: &str) -> bool {
+    line == "…" || line.contains(" succeeded, ") && line.contains(" active, ")
+}
+
+/// Runs a command as it stands in a page. Every line that the page shows has to be told, and the last one last.
+fn assert_happens(page: &Path, command: &str, shown: &str) {
+    let args = ["windlass ", "cargo run -- "].iter().find_map(|start| command.strip_prefix(start));
+    let args: Vec<&str> = args.expect("a command of ours").split_whitespace().collect();
+    let ran = Running::spawn(windlass(&args).current_dir(root())).finish();
+    let happened: Vec<String> = ran.stderr.lines().map(shape).collect();
+    let shown: Vec<String> = shown.lines().filter(|line| !is_progress(line)).map(shape).collect();
+    for line in &shown {
+        assert!(happened.contains(line), "{}: {command}: {line} is not in {happened:#?}", page.display());
     }
-    shape
+    assert!(shown.is_empty() || shown.last() == happened.last(), "{}: {command}", page.display());
+    assert!(matches!(ran.code, Some(0 | 1)), "{}: {command}: {}", page.display(), ran.stderr);
 }
 
 #[test]
-fn the_first_transcript_of_the_readme_is_what_happens() {
-    let readme = std::fs::read_to_string(root().join("README.md")).expect("a page");
-    let mut lines = blocks(&readme, "console")[0].lines();
-    let command = lines.next().and_then(|line| line.strip_prefix("$ cargo run -- ")).expect("a command");
-    let args: Vec<&str> = command.split_whitespace().collect();
-    let ran = Running::spawn(windlass(&args).current_dir(root())).finish();
-    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""), "{}", ran.stderr);
-    let happened: Vec<String> = ran.stderr.lines().map(shape).collect();
-    // How far it is at a moment is a matter of chance.
-    let shown: Vec<String> =
-        lines.filter(|line| *line != "…" && !line.contains(" of 6 succeeded")).map(shape).collect();
-    assert!(shown.len() >= 7, "{shown:?}");
-    for line in &shown {
-        assert!(happened.contains(line), "{line} is not in {happened:#?}");
+fn what_the_pages_show_of_runs_is_what_happens() {
+    let mut lines = 0;
+    for (path, page) in all_pages() {
+        for block in blocks(&page, "console") {
+            for step in format!("\n{block}").split("\n$ ").skip(1) {
+                let (command, shown) = step.split_once('\n').unwrap_or((step, ""));
+                let is_run = command.starts_with("windlass run ") || command.starts_with("cargo run -- run ");
+                if is_run && command.contains("examples/") {
+                    assert_happens(&path, command, shown);
+                    lines += shown.lines().count();
+                }
+            }
+        }
     }
-    assert_eq!(happened.last(), shown.last());
+    assert!(lines > 35, "{lines} lines are shown");
 }
 
 /// The lines that `windlass run` shows on its page for a manifest of this name.
@@ -174,9 +241,8 @@ fn run_in_directory(name: &str, manifest: &str) -> (Option<i32>, Vec<String>) {
 fn the_page_of_run_shows_what_happens() {
     let page = std::fs::read_to_string(root().join("docs/run.md")).expect("a page");
     let (code, happened) = run_in_directory("hello.yaml", blocks(&page, "yaml")[0]);
-    // How far it is at a moment is a matter of chance.
     let told = |lines: Vec<String>| -> Vec<String> {
-        lines.iter().filter(|line| !line.contains(" of 3 succeeded")).map(|line| shape(line)).collect()
+        lines.iter().filter(|line| !is_progress(line)).map(|line| shape(line)).collect()
     };
     assert_eq!((code, told(happened)), (Some(0), told(shown_by_run("hello.yaml"))));
     let bad = "apiVersion: batch/v1\nkind: Job\nmetadata:\n  name: x\nspec:\n  parallelism: -1\n  backoffLimitPerIndex: 1\n  \
@@ -215,7 +281,7 @@ fn every_end_of_a_pod_in_the_docs_names_a_test_that_is_there() {
         let cell = row.trim_end_matches('|').rsplit('|').next().expect("a cell").trim();
         let (name, link) = cell.split_once("](").expect("a link");
         let name = name.trim_matches(['[', '`']);
-        let file = path.parent().expect("docs").join(link.trim_end_matches(')'));
+        let file = linked(&path, link.trim_end_matches(')')).expect("a file");
         let source =
             std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         assert!(source.contains(&format!("fn {name}(")), "{}: no test is called {name}", file.display());
