@@ -359,6 +359,7 @@ async fn a_token_counts_until_it_is_taken_out_of_the_file() {
     let server = cluster().server;
     let guard = Guard::new(&server, Tokens::of_file(&file), Limits::default()).expect("a guard");
     let token = tokens::issue(&file, "tom", &["system:masters".to_owned()]).expect("a token");
+    assert!(token.len() == 64 && token.chars().all(|c| c.is_ascii_hexdigit()), "it can be typed anywhere");
     tokens::issue(&file, "eve", &[]).expect("another");
     let list = async || {
         let request = Request::get("/api/v1/pods").header(header::AUTHORIZATION, format!("Bearer {token}"));

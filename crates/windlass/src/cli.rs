@@ -332,6 +332,7 @@ struct NodeArgs {
 
     /// A token for the server
     #[arg(long, value_name = "TOKEN", env = "WINDLASS_TOKEN", hide_env_values = true, requires = "server")]
+    #[arg(allow_hyphen_values = true)]
     token: Option<String>,
 
     /// A file with the token
@@ -660,13 +661,13 @@ mod tests {
 
     #[test]
     fn flags_of_a_node_reach_its_options() {
-        let line = "windlass node --server https://s:1 --token t --certificate-authority ca --name n --data-dir d \
+        let line = "windlass node --server https://s:1 --token -t --certificate-authority ca --name n --data-dir d \
                     --shutdown-grace-period 9s --shutdown-grace-period-critical-pods 2s --evict --pod-pids-limit 7 \
                     --feature-gates PodDisruptionConditions=false --runtime host";
         let command = Cli::try_parse_from(line.split_whitespace()).expect("parses").command;
         let Command::Node(args) = command else { panic!("{command:?}") };
         let expected = node::Options {
-            access: node::Access::Token { server: "https://s:1".into(), token: "t".into(), ca: "ca".into() },
+            access: node::Access::Token { server: "https://s:1".into(), token: "-t".into(), ca: "ca".into() },
             name: Some("n".into()),
             data_dir: "d".into(),
             shutdown_grace: Duration::from_secs(9),

@@ -6,8 +6,6 @@ use std::sync::Mutex;
 use std::time::SystemTime;
 
 use aws_lc_rs::{constant_time, digest, rand};
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
 use super::identity::Identity;
@@ -120,7 +118,8 @@ pub(crate) fn identify(
 pub fn issue(path: &Path, user: &str, groups: &[String]) -> io::Result<String> {
     let mut bytes = [0; TOKEN_BYTES];
     rand::fill(&mut bytes).map_err(|_| io::Error::other("no random numbers to be had"))?;
-    let token = URL_SAFE_NO_PAD.encode(bytes);
+    // Of letters and digits alone: what begins with a hyphen looks like a flag where it is typed.
+    let token = hex(&bytes);
     let mut file = load(path)?;
     let hash = digest::digest(&digest::SHA256, token.as_bytes());
     file.tokens.push(Entry { sha256: hex(hash.as_ref()), user: user.to_owned(), groups: groups.to_vec() });
