@@ -1,17 +1,12 @@
 //! `kubectl logs`, `exec` and `attach` with the real kubectl.
 
-use std::fs::{File, OpenOptions};
-use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
 use std::path::Path;
-use std::process::Stdio;
-
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::real_kubectl::{Kubectl, each};
 use crate::server::Served;
 use crate::support::{Ran, Running, wait_for_file, wait_until};
+use crate::terminal::Terminal;
 
 /// `talker` prints three lines, then a tick every now and then until there is the file `go`. `pair` has two containers.
 fn pods(directory: &Path) -> String {
@@ -182,31 +177,10 @@ fn commands_run_in_containers_and_give_their_exit_codes() {
 
 /// Runs kubectl on a terminal of 40 rows and 123 columns.
 fn on_terminal(kubectl: &Kubectl, args: &[&str]) -> (Option<i32>, String) {
-    let controller =
-        openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
-    grantpt(&controller).expect("granted");
-    unlockpt(&controller).expect("unlocked");
-    let size = Winsize { ws_row: 40, ws_col: 123, ws_xpixel: 0, ws_ypixel: 0 };
-    tcsetwinsize(&controller, size).expect("sized");
-    let name = ptsname(&controller, Vec::new()).expect("a name").into_string().expect("UTF-8");
-    let noctty = rustix::fs::OFlags::NOCTTY.bits().cast_signed();
-    let terminal = OpenOptions::new().read(true).write(true).custom_flags(noctty).open(name).expect("opened");
+    let terminal = Terminal::open(123);
     let mut command = kubectl.command(args);
-    let other = || Stdio::from(terminal.try_clone().expect("cloned"));
-    let mut child = command.stdin(other()).stdout(other()).stderr(other()).spawn().expect("started");
-    drop(command);
-    drop(terminal);
-    let reader = std::thread::spawn(move || {
-        let (mut drawn, mut buffer) = (Vec::new(), [0; 4096]);
-        let mut controller = File::from(controller);
-        // A terminal that nobody has open any more ends with an error.
-        while let Ok(count @ 1..) = controller.read(&mut buffer) {
-            drawn.extend_from_slice(&buffer[..count]);
-        }
-        String::from_utf8_lossy(&drawn).into_owned()
-    });
-    let status = wait_until("the end of kubectl", || child.try_wait().expect("waited"));
-    (status.code(), reader.join().expect("read"))
+    command.stdin(terminal.stream()).stdout(terminal.stream()).stderr(terminal.stream());
+    terminal.run(command)
 }
 
 #[test]

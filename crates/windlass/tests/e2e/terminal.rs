@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
 
@@ -21,34 +22,57 @@ fn on_terminal(manifest: &str, environment: &[(&str, &str)]) -> (Option<i32>, St
     draws(command, false)
 }
 
+/// A terminal of 40 rows.
+pub struct Terminal {
+    controller: OwnedFd,
+    side: File,
+}
+
+impl Terminal {
+    pub fn open(columns: u16) -> Self {
+        let controller =
+            openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
+        grantpt(&controller).expect("granted");
+        unlockpt(&controller).expect("unlocked");
+        let size = Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&controller, size).expect("sized");
+        let name = ptsname(&controller, Vec::new()).expect("a name").into_string().expect("UTF-8");
+        let noctty = rustix::fs::OFlags::NOCTTY.bits().cast_signed();
+        let side = OpenOptions::new().read(true).write(true).custom_flags(noctty).open(name).expect("opened");
+        Self { controller, side }
+    }
+
+    /// One of the standard streams of a command on it.
+    pub fn stream(&self) -> Stdio {
+        Stdio::from(self.side.try_clone().expect("cloned"))
+    }
+
+    /// Runs a command that has streams on it, and returns the exit code and everything that was drawn.
+    pub fn run(self, mut command: Command) -> (Option<i32>, String) {
+        let mut child = command.spawn().expect("started");
+        drop((command, self.side));
+        let reader = std::thread::spawn(move || {
+            let (mut drawn, mut buffer) = (Vec::new(), [0; 4096]);
+            let mut controller = File::from(self.controller);
+            // A terminal that nobody has open any more ends with an error.
+            while let Ok(count @ 1..) = controller.read(&mut buffer) {
+                drawn.extend_from_slice(&buffer[..count]);
+            }
+            String::from_utf8_lossy(&drawn).into_owned()
+        });
+        let status = wait_until("the end of the command", || child.try_wait().expect("waited"));
+        (status.code(), reader.join().expect("read"))
+    }
+}
+
 /// Runs a command on a terminal, with its standard output too if that is wanted.
 pub fn draws(mut command: Command, has_stdout: bool) -> (Option<i32>, String) {
-    let controller =
-        openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
-    grantpt(&controller).expect("granted");
-    unlockpt(&controller).expect("unlocked");
-    let size = Winsize { ws_row: 40, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
-    tcsetwinsize(&controller, size).expect("sized");
-    let name = ptsname(&controller, Vec::new()).expect("a name").into_string().expect("UTF-8");
-    let noctty = rustix::fs::OFlags::NOCTTY.bits().cast_signed();
-    let terminal = OpenOptions::new().read(true).write(true).custom_flags(noctty).open(name).expect("opened");
-    command.env("TERM", "xterm");
+    let terminal = Terminal::open(200);
+    command.env("TERM", "xterm").stderr(terminal.stream());
     if has_stdout {
-        command.stdout(terminal.try_clone().expect("cloned"));
+        command.stdout(terminal.stream());
     }
-    let mut child = command.stderr(terminal).spawn().expect("started");
-    drop(command);
-    let reader = std::thread::spawn(move || {
-        let (mut drawn, mut buffer) = (Vec::new(), [0; 4096]);
-        let mut controller = File::from(controller);
-        // A terminal that nobody has open any more ends with an error.
-        while let Ok(count @ 1..) = controller.read(&mut buffer) {
-            drawn.extend_from_slice(&buffer[..count]);
-        }
-        String::from_utf8_lossy(&drawn).into_owned()
-    });
-    let status = wait_until("the end of the command", || child.try_wait().expect("waited"));
-    (status.code(), reader.join().expect("read"))
+    terminal.run(command)
 }
 
 #[test]
