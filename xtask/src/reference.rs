@@ -36,10 +36,12 @@ pub fn install() -> Result<()> {
 
 /// What runs images in tests, what they are made of, and where they are pulled from.
 pub fn install_image_tools() -> Result<()> {
-    let is_there = tools::is_present("crun") && tools::is_present("docker-registry");
-    match is_there && Path::new("/bin/busybox").is_file() {
+    let is_there = ["crun", "docker-registry", "redis-cli"].into_iter().all(tools::is_present);
+    // The rest of it is in a package of its own.
+    let has_all_of_perl = tools::works("perl", &["-Mbignum", "-e", "1"]);
+    match is_there && has_all_of_perl && Path::new("/bin/busybox").is_file() {
         true => Ok(()),
-        false => tools::apt(&["crun", "busybox-static", "docker-registry"]),
+        false => tools::apt(&["crun", "busybox-static", "docker-registry", "redis-tools", "perl"]),
     }
 }
 

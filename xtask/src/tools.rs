@@ -25,7 +25,12 @@ pub fn install(name: &str, version: &str) -> Result<()> {
 
 /// A program is on the PATH.
 pub fn is_present(program: &str) -> bool {
-    let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    works(program, &["--version"])
+}
+
+/// A program is on the PATH and can do this.
+pub fn works(program: &str, args: &[&str]) -> bool {
+    let found = Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).status();
     found.is_ok_and(|status| status.success())
 }
 

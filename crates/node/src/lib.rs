@@ -5,7 +5,7 @@
 //! ```text
 //!   watch ─► pods ──► pod (one task each) ─► runtimes::host ═socket═► keeper ─► sandbox ─► processes
 //!              │        │  lifecycle::next, stopping::next: what to do now
-//!              │        │  volume, security, cgroup, env: what a container sees and may do
+//!              │        │  volume, security, cgroup, env, services: what a container sees and may do
 //!              │        │  images, oci: containers that are not of this machine
 //!              │        │  probe, check: what it says about itself
 //!              │        │  phase::of, status::build: what to report
@@ -51,6 +51,7 @@ mod pod;
 mod pods;
 mod prepare;
 mod register;
+mod services;
 mod survey;
 mod writes;
 

@@ -27,6 +27,7 @@ use crate::images::Image;
 use crate::runtimes::StartError;
 use crate::runtimes::host::{Event, Host};
 use crate::runtimes::sandbox::IMAGE_REFUSED;
+use crate::services::Services;
 use crate::streams::Table;
 use crate::writes::{self, Outcome};
 use crate::{probe, security, status};
@@ -38,6 +39,7 @@ pub(crate) struct Context {
     pub(crate) host: Host,
     pub(crate) logs: PathBuf,
     pub(crate) running: Table,
+    pub(crate) services: Services,
     /// What the pods of the node hold.
     pub(crate) ledger: Mutex<Ledger>,
     /// Who this process is.
@@ -59,6 +61,7 @@ impl Context {
         cgroups.iter().for_each(cgroup::Layout::sweep);
         Self {
             copies_images: AtomicBool::new(config.copies_images),
+            services: Services::watch(config.client.clone()),
             config,
             host,
             logs,

@@ -15,7 +15,7 @@ use crate::pod::Context;
 use crate::runtimes::Process;
 use crate::runtimes::keeper::MARKER;
 use crate::runtimes::sandbox::Sandbox;
-use crate::{mounts, security};
+use crate::{mounts, security, services};
 
 /// When a container whose configuration was missing is tried again (upstream: the next sync of the pod after
 /// an error).
@@ -73,7 +73,10 @@ pub(crate) async fn process(
 ) -> Result<Prepared, Error> {
     check(container, context.config.runtime_override_host)?;
     let sources = fetch(context, pod, &env::references(container)).await?;
-    let environment = env::environment(pod, container, &sources, &context.facts(), &base_environment(pod));
+    let services = context.services.all().await.map_err(Error::config)?;
+    let mut base = base_environment(pod);
+    base.extend(services::variables(&services, pod, context.facts().ip));
+    let environment = env::environment(pod, container, &sources, &context.facts(), &base);
     let mut env = environment.map_err(|error| Error::config(error.to_string()))?;
     let argv = env::command_line(container, &env);
     let (sandbox, group) = sandbox(context, pod, container, run, &env)?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::fixture::{Fixture, condition, ends, never, phase, sh, status};
 use common::{processes_with, unique_sleep, wait_for_text};
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Service};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -285,6 +285,37 @@ async fn the_environment_comes_from_all_its_sources() {
     let pod = fixture.ended("p").await;
     let log = std::fs::read_to_string(fixture.log(&pod, "c", 0)).expect("a log");
     assert_eq!((log.as_str(), phase(&pod)), ("7 p from-map from-map p! p\n", "Succeeded"));
+}
+
+#[tokio::test]
+async fn a_pod_has_variables_about_services_unless_it_wants_none_and_its_own_come_first() {
+    let mut fixture = Fixture::new().await;
+    let service = json!({
+        "metadata": {"name": "my-queue"},
+        "spec": {"selector": {"app": "queue"}, "ports": [{"port": 6379}]},
+    });
+    let service: Service = serde_json::from_value(service).expect("a Service");
+    let services = Api::<Service>::default_namespaced(fixture.client.clone());
+    services.create(&PostParams::default(), &service).await.expect("created");
+    // An agent that starts now finds it in its first list.
+    let mut config = Config::new(fixture.client.clone(), "here", fixture.directory.path());
+    config.keeper = common::entry("keeper_process", &[]);
+    drop(fixture.agent);
+    fixture.agent = Agent::start(config).await.expect("the next agent starts");
+    let mut container = sh("c", "echo ${MY_QUEUE_SERVICE_HOST-none} ${MY_QUEUE_SERVICE_PORT-none} $URL");
+    container["env"] = json!([
+        {"name": "MY_QUEUE_SERVICE_HOST", "value": "own"},
+        {"name": "URL", "value": "$(MY_QUEUE_PORT)"},
+    ]);
+    for (name, is_linked, want) in
+        [("linked", true, "own 6379 tcp://127.0.0.1:6379\n"), ("alone", false, "own none $(MY_QUEUE_PORT)\n")]
+    {
+        let mut spec = never(json!([container]));
+        spec["enableServiceLinks"] = json!(is_linked);
+        fixture.create(name, spec).await;
+        let pod = fixture.ended(name).await;
+        assert_eq!(std::fs::read_to_string(fixture.log(&pod, "c", 0)).expect("a log"), want);
+    }
 }
 
 #[tokio::test]

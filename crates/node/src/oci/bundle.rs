@@ -89,8 +89,9 @@ pub fn remove(root: &Path) -> io::Result<()> {
     }
 }
 
-/// `/etc/hosts` of a container: the machine's, for it has the machine's network, its own name, and what its pod adds.
-pub fn hosts(machine: &str, hostname: &str, aliases: &[HostAlias]) -> String {
+/// `/etc/hosts` of a container: the machine's, for it has the machine's network, its own name, what its pod adds, and the
+/// names of each Service, for there is no DNS that knows them.
+pub fn hosts(machine: &str, hostname: &str, aliases: &[HostAlias], services: &[Vec<String>]) -> String {
     let mut text = format!("# Kubernetes-managed hosts file (host network).\n{}", machine.trim_end());
     let is_known = machine
         .lines()
@@ -105,6 +106,12 @@ pub fn hosts(machine: &str, hostname: &str, aliases: &[HostAlias]) -> String {
     for alias in aliases {
         let names = alias.hostnames.iter().flatten().cloned().collect::<Vec<_>>().join("\t");
         text.push_str(&format!("\n{}\t{names}", alias.ip));
+    }
+    if !services.is_empty() {
+        text.push_str("\n\n# Services.");
+    }
+    for names in services {
+        text.push_str(&format!("\n127.0.0.1\t{}", names.join("\t")));
     }
     text.push('\n');
     text
@@ -126,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_knows_its_own_name_and_the_aliases_of_its_pod() {
+    fn a_container_knows_its_own_name_the_aliases_of_its_pod_and_services() {
         let alias = HostAlias { ip: "10.0.0.1".into(), hostnames: Some(vec!["a".into(), "b".into()]) };
         let header = "# Kubernetes-managed hosts file (host network).\n";
         for (machine, aliases, want) in [
@@ -135,7 +142,10 @@ mod tests {
             ("#x pod", vec![], "#x pod\n127.0.0.1\tpod\n"),
             ("::1 pod", vec![alias], "::1 pod\n\n# Entries added by HostAliases.\n10.0.0.1\ta\tb\n"),
         ] {
-            assert_eq!(hosts(machine, "pod", &aliases), format!("{header}{want}"));
+            assert_eq!(hosts(machine, "pod", &aliases, &[]), format!("{header}{want}"));
         }
+        let services = [vec!["a".to_owned(), "a.b".to_owned()], vec!["c.d".to_owned()]];
+        let want = "::1 pod\n\n# Services.\n127.0.0.1\ta\ta.b\n127.0.0.1\tc.d\n";
+        assert_eq!(hosts("::1 pod", "pod", &[], &services), format!("{header}{want}"));
     }
 }

@@ -1,9 +1,10 @@
 //! From a container of a pod and its image to a process of a runtime that can be started.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Service};
 
 use super::bundle::{self, Paths};
 use super::devices;
@@ -19,7 +20,7 @@ use crate::prepare::{self, Error, Prepared};
 use crate::runtimes::keeper::MARKER;
 use crate::runtimes::sandbox::{Mount, Root, Sandbox};
 use crate::runtimes::{Process, Starts};
-use crate::{env, mounts, status};
+use crate::{env, mounts, services, status};
 
 /// Where programs are when neither image nor pod says so.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -38,7 +39,9 @@ pub(crate) async fn process(
     let Some(spec) = &pod.spec else { return Err(Error::config("the pod has no spec".into())) };
     let hostname = hostname(pod, spec);
     let sources = prepare::fetch(context, pod, &env::references(container)).await?;
-    let base = base_environment(&image.config.config, &hostname);
+    let services = context.services.all().await.map_err(Error::config)?;
+    let mut base = base_environment(&image.config.config, &hostname);
+    base.extend(services::variables(&services, pod, context.facts().ip));
     let environment = env::environment(pod, container, &sources, &context.facts(), &base);
     let environment = environment.map_err(|error| Error::config(error.to_string()))?;
     let argv = command_line(container, &image.config.config, &environment);
@@ -46,7 +49,8 @@ pub(crate) async fn process(
         return Err(Error::create(format!("no command specified for container {:?}", container.name)));
     }
     let paths = Paths::new(&context.pod_directory(pod), &container.name, run);
-    let all = all_mounts(context, pod, container, run, &environment, &hostname)?;
+    make_etc(context, pod, &hostname, &services)?;
+    let all = all_mounts(context, pod, container, run, &environment)?;
     let (all, parts) = split_parts(all, &paths.mounts);
     let text = |path| image.read(path, USERS_BYTES_MAX).unwrap_or_default();
     let (passwd, group) = (text("etc/passwd"), text("etc/group"));
@@ -173,12 +177,9 @@ fn all_mounts(
     container: &Container,
     run: i32,
     environment: &[(String, String)],
-    hostname: &str,
 ) -> Result<Vec<Mount>, Error> {
     let mut all = mounts::of(context, pod, container, environment).map_err(Error::config)?;
-    let directory = context.pod_directory(pod).join("etc");
-    let made = make_etc(&directory, pod, hostname);
-    made.map_err(|error| Error::create(format!("make {}: {error}", directory.display())))?;
+    let directory = etc(context, pod);
     for name in ["hosts", "hostname", "resolv.conf"] {
         let target = Path::new("/etc").join(name);
         if !all.iter().any(|mount| mount.target == target) {
@@ -190,17 +191,26 @@ fn all_mounts(
     Ok(all)
 }
 
-/// Files that say who and where a pod is. Made once: its containers share them.
-fn make_etc(directory: &Path, pod: &Pod, hostname: &str) -> std::io::Result<()> {
+/// Where the files are that say who and where a pod is.
+fn etc(context: &Context, pod: &Pod) -> PathBuf {
+    context.pod_directory(pod).join("etc")
+}
+
+/// Makes those files. Only once: the containers of a pod share them.
+fn make_etc(context: &Context, pod: &Pod, hostname: &str, services: &[Arc<Service>]) -> Result<(), Error> {
+    let directory = etc(context, pod);
     if directory.join("resolv.conf").exists() {
         return Ok(());
     }
-    std::fs::create_dir_all(directory)?;
     let machine = |path| std::fs::read_to_string(path).unwrap_or_default();
     let aliases = pod.spec.as_ref().and_then(|spec| spec.host_aliases.clone()).unwrap_or_default();
-    std::fs::write(directory.join("hosts"), bundle::hosts(&machine("/etc/hosts"), hostname, &aliases))?;
-    std::fs::write(directory.join("hostname"), format!("{hostname}\n"))?;
-    std::fs::write(directory.join("resolv.conf"), machine("/etc/resolv.conf"))
+    let services = services::names(services, pod.metadata.namespace.as_deref().unwrap_or_default());
+    let hosts = bundle::hosts(&machine("/etc/hosts"), hostname, &aliases, &services);
+    let made = std::fs::create_dir_all(&directory)
+        .and_then(|()| std::fs::write(directory.join("hosts"), hosts))
+        .and_then(|()| std::fs::write(directory.join("hostname"), format!("{hostname}\n")))
+        .and_then(|()| std::fs::write(directory.join("resolv.conf"), machine("/etc/resolv.conf")));
+    made.map_err(|error| Error::create(format!("make {}: {error}", directory.display())))
 }
 
 /// Where each mount comes from for the runtime. A part of a volume is mounted beside the bundle first, for the runtime

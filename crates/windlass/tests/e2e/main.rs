@@ -12,6 +12,8 @@ mod input;
 mod kubectl;
 mod kubectl_streams;
 mod look;
+mod manifests;
+mod manifests_images;
 mod node;
 mod nothing_left_behind;
 mod output;

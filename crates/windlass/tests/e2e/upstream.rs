@@ -3,7 +3,7 @@
 
 #[expect(dead_code, reason = "the tests of the node use all of it")]
 #[path = "../../../node/tests/common/images.rs"]
-mod images;
+pub mod images;
 
 use std::path::Path;
 use std::process::Stdio;
