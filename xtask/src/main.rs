@@ -33,7 +33,9 @@ Tasks:
   book       the documentation as a book, in target/book
   fuzz       every target of fuzz/, for 20 seconds each or as many as the number given says
   kill-loop  kills a process that writes to the store, 10,000 times or as often as the number given says, and looks
-             whether every acknowledged write is there";
+             whether every acknowledged write is there
+  kill-node  kills a node 50 times, or as often as the number given says, while 200 pods run, and looks whether every end
+             is counted once and nothing is left";
 
 fn main() -> ExitCode {
     let task = std::env::args().nth(1).unwrap_or_default();
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         "conformance" => conformance::run_part(std::env::args().nth(2).as_deref()),
         "bench-server" => bench_server(),
         "kill-loop" => kill_loop(std::env::args().nth(2).as_deref().unwrap_or("10000")),
+        "kill-node" => kill_node(std::env::args().nth(2).as_deref().unwrap_or("50")),
         "book" => book(),
         "fuzz" => fuzz::run_all(std::env::args().nth(2)),
         "bench-scheduler" => bench("windlass-bench-scheduler", &[]),
@@ -119,6 +122,15 @@ fn kill_loop(rounds: &str) -> Result<()> {
     let test = "every_acknowledged_write_survives_kill_9";
     let args = ["test", "--release", "--package", "windlass-store", "--test", "kill", "--", "--exact", test];
     run_with(&args, "WINDLASS_KILL_ROUNDS", rounds)
+}
+
+/// The same for a node that runs pods.
+fn kill_node(kills: &str) -> Result<()> {
+    kills.parse::<u64>().with_context(|| format!("{kills:?} is not a number of kills"))?;
+    let test = "kills::a_node_killed_at_random_while_pods_run_counts_every_end_once_and_leaves_nothing";
+    // All features of the workspace, so that nothing is built anew for it.
+    let args = ["test", "--workspace", "--test", "e2e", "--", "--exact", test, "--nocapture"];
+    run_with(&args, "WINDLASS_NODE_KILLS", kills)
 }
 
 /// Runs cargo with an environment variable and with its output shown.

@@ -13,7 +13,7 @@ use windlass_api::quantity::Quantity;
 use crate::images::Images;
 use crate::pods::Pods;
 use crate::register::{self, Health};
-use crate::runtimes::host;
+use crate::runtimes::{host, keeper};
 use crate::{backoff, events, oci, pod, pressure, shutdown};
 
 /// How long a shutdown waits beyond its grace for the last writes, before it lets the keeper kill what is
@@ -179,7 +179,10 @@ impl Agent {
     pub async fn start(config: Config) -> Result<Self, Error> {
         let logs = config.data_dir.join("logs");
         std::fs::create_dir_all(&logs).map_err(|source| Error::Logs { path: logs.clone(), source })?;
-        let host = host::Host::start(&config.keeper).await?;
+        let mut keeper = config.keeper.clone();
+        keeper.env.push((keeper::PLACE.into(), config.data_dir.clone().into()));
+        // Waits for the end of all that an agent before this one ran.
+        let host = host::Host::start(&keeper).await?;
         let register_error =
             |source| Error::Register { name: config.node_name.clone(), source: Box::new(source) };
         register::node(&config).await.map_err(register_error)?;

@@ -108,7 +108,7 @@ impl Layout {
         let left = self.trees().into_iter().flat_map(|tree| std::fs::read_dir(tree).into_iter().flatten());
         for entry in left.flatten() {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                let _ = std::fs::remove_dir(entry.path());
+                remove_group(&entry.path());
             }
         }
     }
@@ -256,8 +256,17 @@ impl Group {
     /// Removes it. Nothing happens to one with processes in it.
     pub(crate) fn remove(&self) {
         for (directory, _) in &self.directories {
-            let _ = std::fs::remove_dir(directory);
+            remove_group(directory);
         }
+    }
+}
+
+fn remove_group(directory: &Path) {
+    match std::fs::remove_dir(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(%error, path = %directory.display(), "remove a control group");
+        }
+        _ => {}
     }
 }
 

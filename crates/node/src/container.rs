@@ -333,8 +333,17 @@ impl Record {
         self.restart_count + i32::from(self.newest_end().is_some())
     }
 
-    /// The record of a container whose next run was begun by an agent that died before it could say so.
-    pub fn lost_before_report(self, now: Timestamp) -> Self {
+    /// The record of a container with runs that were begun by agents that died before they could say so: one each, of
+    /// agents that died one after the other. `is_begun` knows of a run by its number.
+    pub fn with_unreported(self, is_begun: impl Fn(i32) -> bool, now: Timestamp) -> Self {
+        let mut record = self;
+        while is_begun(record.next_run()) {
+            record = record.lost_before_report(now);
+        }
+        record
+    }
+
+    fn lost_before_report(self, now: Timestamp) -> Self {
         let restart_count = self.next_run();
         let last = self.newest_end().cloned();
         let message =
@@ -522,7 +531,14 @@ mod tests {
 
         let fresh = Record::inherited(&with(json!({"waiting": {"reason": "ContainerCreating"}})), at(9));
         assert_eq!(fresh.state, State::Waiting(Waiting::default()));
-        let begun = fresh.lost_before_report(at(9));
-        assert_eq!((begun.state, begun.restart_count), (State::Terminated(End::unknown(at(9), message)), 2));
+        let unknown = || End::unknown(at(9), message);
+        for (runs, want) in [
+            (2..2, (State::Waiting(Waiting::default()), None, 2)),
+            (2..3, (State::Terminated(unknown()), None, 2)),
+            (2..5, (State::Terminated(unknown()), Some(unknown()), 4)),
+        ] {
+            let record = fresh.clone().with_unreported(|run| runs.contains(&run), at(9));
+            assert_eq!((record.state, record.last, record.restart_count), want);
+        }
     }
 }

@@ -133,6 +133,8 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        // All pods have ended; a group that could not be removed with its run can be now.
+        self.cgroups.iter().for_each(cgroup::Layout::sweep);
         self.cgroups.iter().for_each(cgroup::Layout::remove);
     }
 }

@@ -89,10 +89,7 @@ impl Work {
             let record = status.map(|status| Record::inherited(status, now)).unwrap_or_default();
             // A log tells of a run that nobody had the time to report.
             let log = |run| logs::path(&context.logs, prepare::pod_name(&pod), &plan.name, run);
-            match is_inherited && log(record.next_run()).exists() {
-                true => record.lost_before_report(now),
-                false => record,
-            }
+            record.with_unreported(|run| is_inherited && log(run).exists(), now)
         };
         let mut work = Self {
             title: prepare::title(&pod),

@@ -34,7 +34,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
+use rustix::process::{Pid, Rlimit, Signal, WaitOptions, WaitStatus};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
@@ -44,14 +44,19 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::output::{Output, new_log};
 use super::protocol::{self, Exit, Guest, Process, Report, Request, StartError, Starts};
 use super::sandbox::{self, Sandbox};
-use super::streams;
+use super::{streams, takeover};
 
 /// The environment variable that says to which container a process belongs.
 pub const MARKER: &str = "WINDLASS_CONTAINER";
 
-/// How often to look again, a millisecond apart, at a process that shows no environment. The kernel shows none for a
-/// moment while a program is being started; longer than this it has cleared it.
-const ENVIRONMENT_TRIES: u32 = 20;
+/// The environment variable that says which directory the agent of a keeper has.
+pub(crate) const PLACE: &str = "WINDLASS_KEEPER_PLACE";
+
+/// How often to look again, a millisecond apart, at a process that shows no environment because its program is being
+/// started. On a busy machine that can take a while.
+const ENVIRONMENT_TRIES: u32 = 5000;
+/// Where its environment ends, among the fields of `/proc/<pid>/stat` from the state on: 0 as long as it has none.
+const ENVIRONMENT_END: usize = 48;
 
 /// The longest text of a runtime that is passed on.
 const RUNTIME_ERROR_BYTES_MAX: usize = 4096;
@@ -77,13 +82,23 @@ fn serve() -> io::Result<()> {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let socket = std::os::unix::net::UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     socket.set_nonblocking(true)?;
-    let result = tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(keep(socket));
+    // Held until this process is gone, and with it all that it ran.
+    let _place = match std::env::var_os(PLACE) {
+        Some(place) => match takeover::take(Path::new(&place), &socket)? {
+            Some(held) => Some(held),
+            None => return Ok(()),
+        },
+        None => None,
+    };
+    let files = takeover::raise_file_limit();
+    let result =
+        tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(keep(socket, files));
     kill_everything();
     result
 }
 
 /// Answers requests until the agent closes the socket.
-async fn keep(socket: std::os::unix::net::UnixStream) -> io::Result<()> {
+async fn keep(socket: std::os::unix::net::UnixStream, files: Option<Rlimit>) -> io::Result<()> {
     let mut child_ended = signal(SignalKind::child())?;
     let (read, write) = UnixStream::from_std(socket)?.into_split();
     let mut requests = tokio::io::BufReader::new(read);
@@ -93,6 +108,7 @@ async fn keep(socket: std::os::unix::net::UnixStream) -> io::Result<()> {
         guests: BTreeMap::new(),
         strangers: BTreeSet::new(),
         starts,
+        files,
         out: Vec::new(),
         write,
     };
@@ -208,6 +224,8 @@ struct Keeper {
     strangers: BTreeSet<i32>,
     /// Hears the pids of runtimes whose containers have started.
     starts: tokio::sync::mpsc::UnboundedSender<i32>,
+    /// How many files a process may have open that did not need as many as the keeper.
+    files: Option<Rlimit>,
     out: Vec<u8>,
     write: OwnedWriteHalf,
 }
@@ -227,7 +245,7 @@ impl Keeper {
 
     fn start(&mut self, id: u64, process: &Process) {
         let told_by = process.starts.as_ref().map(open_pipe).transpose();
-        match told_by.and_then(|told_by| Ok((told_by, spawn(process)?))) {
+        match told_by.and_then(|told_by| Ok((told_by, spawn(process, self.files)?))) {
             Ok((told_by, (pid, output))) => {
                 let marker = marker(&process.env);
                 let sandbox = process.sandbox.clone();
@@ -274,7 +292,7 @@ impl Keeper {
         let started = match container {
             Some((&pid, container)) => {
                 let sandbox = container.sandbox.as_deref().map(|sandbox| (sandbox, pid));
-                streams.and_then(|streams| Ok((pid, spawn_guest(guest, streams, sandbox)?)))
+                streams.and_then(|streams| Ok((pid, spawn_guest(guest, streams, sandbox, self.files)?)))
             }
             None => Err(StartError::ContainerGone),
         };
@@ -391,10 +409,14 @@ impl Keeper {
 
 /// The environment of a process; `None` when it is dead, empty when it has none or hides it.
 fn environment(pid: i32) -> Option<Vec<u8>> {
+    let end = || stat(pid, ENVIRONMENT_END).filter(|end| end != "0");
     for _ in 0..ENVIRONMENT_TRIES {
+        let before = end();
         match std::fs::read(format!("/proc/{pid}/environ")) {
             Ok(environment) if !environment.is_empty() => return Some(environment),
             Ok(_) if is_zombie(pid) => return None,
+            // The same program before and after the look: it was not being started.
+            Ok(_) if before.is_some() && before == end() => break,
             Ok(_) => std::thread::sleep(Duration::from_millis(1)),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => break,
             Err(_) => return None,
@@ -415,7 +437,7 @@ fn marker(env: &[(String, String)]) -> String {
 }
 
 /// Starts one process in its own session, and returns its pid and what it prints.
-fn spawn(process: &Process) -> Result<(i32, Output), StartError> {
+fn spawn(process: &Process, files: Option<Rlimit>) -> Result<(i32, Output), StartError> {
     let log_error =
         |error: io::Error| StartError::Log { path: process.log.clone(), error: error.to_string() };
     let sandbox = process.sandbox.as_deref();
@@ -428,7 +450,14 @@ fn spawn(process: &Process) -> Result<(i32, Output), StartError> {
     let enter = sandbox.cloned().map(|sandbox| -> Enter { Box::new(move || sandbox.enter(&cwd)) });
     let has_own_pids = sandbox.is_some_and(|sandbox| sandbox.image.is_some());
     let namespace = has_own_pids.then_some(PidNamespace::New);
-    let pid = in_pid_namespace(namespace, || run(command, &process.argv, false, enter, has_own_pids))?;
+    let pid = in_pid_namespace(namespace, || {
+        run(
+            command,
+            &process.argv,
+            enter,
+            Manner { has_terminal: false, has_other_pids: has_own_pids, files },
+        )
+    })?;
     Ok((pid, output))
 }
 
@@ -477,11 +506,13 @@ fn spawn_guest(
     guest: &Guest,
     [stdin, stdout, stderr]: [OwnedFd; 3],
     sandbox: Option<(&Sandbox, i32)>,
+    files: Option<Rlimit>,
 ) -> Result<i32, StartError> {
+    let manner = |has_other_pids| Manner { has_terminal: guest.has_terminal, has_other_pids, files };
     let mut command = command(&guest.argv, &guest.env, &guest.cwd, sandbox.is_some())?;
     command.stdin(stdin).stdout(stdout).stderr(stderr);
     let Some((sandbox, pid)) = sandbox else {
-        return run(command, &guest.argv, guest.has_terminal, None, false);
+        return run(command, &guest.argv, None, manner(false));
     };
     let failed =
         |error| StartError::Sandbox { error: format!("open the namespaces of the container: {error}") };
@@ -490,9 +521,7 @@ fn spawn_guest(
     let has_other_pids = pids.is_some();
     let (sandbox, cwd) = (sandbox.clone(), guest.cwd.clone());
     let enter = Some(Box::new(move || sandbox.join(&namespaces, &cwd)) as Enter);
-    in_pid_namespace(pids.map(PidNamespace::Of), || {
-        run(command, &guest.argv, guest.has_terminal, enter, has_other_pids)
-    })
+    in_pid_namespace(pids.map(PidNamespace::Of), || run(command, &guest.argv, enter, manner(has_other_pids)))
 }
 
 fn exec_error(argv: &[String], error: &io::Error) -> StartError {
@@ -521,13 +550,21 @@ fn command(
 /// Makes a process one of a container, in the process itself.
 type Enter = Box<dyn Fn() -> Result<(), sandbox::Error> + Send + Sync>;
 
-/// `has_other_pids`: it is not in the pid namespace of the keeper, and does not see its number.
+/// How a process is run.
+struct Manner {
+    /// Its standard input is a terminal.
+    has_terminal: bool,
+    /// It is not in the pid namespace of the keeper, and does not see its number.
+    has_other_pids: bool,
+    /// How many files it may have open.
+    files: Option<Rlimit>,
+}
+
 fn run(
     mut command: Command,
     argv: &[String],
-    has_terminal: bool,
     enter: Option<Enter>,
-    has_other_pids: bool,
+    Manner { has_terminal, has_other_pids, files }: Manner,
 ) -> Result<i32, StartError> {
     let keeper = rustix::process::getpid();
     let failed = |error: &io::Error| StartError::Sandbox { error: error.to_string() };
@@ -543,6 +580,9 @@ fn run(
     unsafe {
         command.pre_exec(move || {
             rustix::process::setsid()?;
+            if let Some(files) = files {
+                rustix::process::setrlimit(rustix::process::Resource::Nofile, files)?;
+            }
             if has_terminal {
                 rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
             }
@@ -624,6 +664,7 @@ fn kill_everything() {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(_) => return,
         }
+        while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
     }
 }
 

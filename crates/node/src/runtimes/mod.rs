@@ -8,5 +8,6 @@ mod protocol;
 #[allow(unsafe_code)] // JUSTIFICATION: unshare is unsafe for file descriptors, which are not unshared.
 pub mod sandbox;
 pub mod streams;
+mod takeover;
 
 pub use protocol::{Exit, Guest, Process, StartError, Starts};

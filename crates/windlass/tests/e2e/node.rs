@@ -1,6 +1,7 @@
 //! `windlass node`: a node in a process of its own, which can be killed.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -14,6 +15,13 @@ use crate::support::{PATIENCE, Running, windlass};
 
 /// A node that is reached by an address and a token.
 fn with_token(directory: &Path, token: &str, name: &str) -> Running {
+    let mut running = Running::spawn(&mut command(directory, token, name));
+    running.wait_for_lines(&[&format!("runs node {name}")]);
+    running
+}
+
+/// The command that runs such a node.
+pub fn command(directory: &Path, token: &str, name: &str) -> Command {
     let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
     let kubeconfig = std::fs::read_to_string(directory.join("kubeconfig")).expect("a kubeconfig");
     let server =
@@ -31,12 +39,11 @@ fn with_token(directory: &Path, token: &str, name: &str) -> Running {
         "--data-dir",
         &text(&directory.join(name)),
     ];
-    let mut running = Running::spawn(&mut windlass(&args));
-    running.wait_for_lines(&[&format!("runs node {name}")]);
-    running
+    windlass(&args)
 }
 
-fn token(directory: &Path) -> String {
+/// A token that lets a node do all that it has to.
+pub fn token(directory: &Path) -> String {
     let place = directory.to_str().expect("UTF-8");
     let made =
         crate::support::run(&["token", "--data-dir", place, "--user", "two", "--group", "system:masters"]);
@@ -121,58 +128,5 @@ async fn a_killed_node_leaves_nothing_running_and_the_next_one_begins_no_run_twi
     assert!(
         conditions.iter().any(|c| c["type"] == "DisruptionTarget" && c["reason"] == "TerminationByKubelet")
     );
-    assert_eq!(served.stop(), Some(0));
-}
-
-#[tokio::test]
-async fn a_node_killed_again_and_again_in_the_middle_of_a_job_loses_no_pod_and_begins_none_twice() {
-    use k8s_openapi::api::batch::v1::Job;
-    const PODS: usize = 60;
-    let directory = tempfile::tempdir().expect("a directory");
-    let served = Served::start(directory.path(), &["--nodes", "0"]);
-    let client = served.client().await;
-    let token = token(directory.path());
-    let runs = directory.path().join("runs");
-    let script = format!("echo $HOSTNAME >> {}; sleep 0.0$(($$$$ % 10))", runs.display());
-    let container = json!({"name": "c", "image": "host", "command": ["sh", "-c", script]});
-    let job = json!({
-        "metadata": {"name": "j"},
-        "spec": {
-            "completions": PODS, "parallelism": 8, "backoffLimit": 1000, "template": {"spec": {
-                "restartPolicy": "Never", "automountServiceAccountToken": false, "containers": [container],
-            }},
-        },
-    });
-    let jobs = Api::<Job>::default_namespaced(client.clone());
-    let job = serde_json::from_value(job).expect("a Job");
-    jobs.create(&PostParams::default(), &job).await.expect("created");
-    let begun = || std::fs::read_to_string(&runs).unwrap_or_default().lines().count();
-    for round in 1..=4 {
-        let mut node = with_token(directory.path(), &token, "two");
-        crate::support::wait_until("some pods", || (begun() >= round * 10).then_some(()));
-        node.signal(Signal::KILL);
-        node.child.wait().expect("it was ours");
-    }
-    let node = with_token(directory.path(), &token, "two");
-    let start = std::time::Instant::now();
-    let status = loop {
-        let status = jobs.get("j").await.expect("the Job").status.unwrap_or_default();
-        if status.completion_time.is_some() {
-            break status;
-        }
-        assert!(start.elapsed() < PATIENCE, "{status:?}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    };
-    assert_eq!((status.succeeded, status.active), (Some(60), None));
-    let text = std::fs::read_to_string(&runs).expect("written");
-    let mut names: Vec<&str> = text.lines().collect();
-    let failed = usize::try_from(status.failed.unwrap_or(0)).expect("a count");
-    assert!((PODS..=PODS + failed).contains(&names.len()), "{} runs, {failed} failed", names.len());
-    names.sort_unstable();
-    let count = names.len();
-    names.dedup();
-    assert_eq!(names.len(), count, "a run was begun twice");
-    node.signal(Signal::TERM);
-    assert_eq!(node.finish().code, Some(0));
     assert_eq!(served.stop(), Some(0));
 }

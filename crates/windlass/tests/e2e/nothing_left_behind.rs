@@ -23,7 +23,7 @@ fn count(text: &str) -> usize {
     processes().filter(|(_, line)| line.contains(text)).count()
 }
 
-fn children(parent: u32) -> Vec<i32> {
+pub fn children(parent: u32) -> Vec<i32> {
     let is_child = |pid: &i32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);

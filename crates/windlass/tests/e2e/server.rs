@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -13,7 +14,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use windlass_apiserver::serve::pki::{Pair, Pki};
 
-use crate::support::{PATIENCE, Running, run, windlass};
+use crate::support::{PATIENCE, Running, run, windlass, windlass_in_shell};
 
 /// A server that runs, in a directory of its own.
 pub struct Served {
@@ -23,10 +24,23 @@ pub struct Served {
 
 impl Served {
     pub fn start(directory: &Path, args: &[&str]) -> Self {
+        Self::with(directory, &mut windlass(&Self::args(directory, args)))
+    }
+
+    fn args<'a>(directory: &'a Path, args: &[&'a str]) -> Vec<&'a str> {
         let place = directory.to_str().expect("UTF-8");
         let base = ["server", "--data-dir", place, "--listen", "127.0.0.1:0", "--backoff-base", "10ms"];
-        let args: Vec<&str> = base.into_iter().chain(args.iter().copied()).collect();
-        let mut running = Running::spawn(&mut windlass(&args));
+        base.into_iter().chain(args.iter().copied()).collect()
+    }
+
+    /// As a usual shell starts it: with at most 1024 open files, unless it asks for more.
+    pub fn start_in_shell(directory: &Path) -> Self {
+        let mut command = windlass_in_shell("ulimit -Sn 1024", &Self::args(directory, &[]));
+        Self::with(directory, &mut command)
+    }
+
+    fn with(directory: &Path, command: &mut Command) -> Self {
+        let mut running = Running::spawn(command);
         running.wait_for_lines(&["is ready at https://127.0.0.1:", "kubectl get jobs"]);
         Self { running, directory: directory.to_owned() }
     }
@@ -41,6 +55,10 @@ impl Served {
 
     fn file(&self, name: &str) -> String {
         std::fs::read_to_string(self.directory.join(name)).expect("a file")
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.running.child.id()
     }
 
     pub fn stop(self) -> Option<i32> {

@@ -22,7 +22,18 @@ pub struct Ran {
 
 /// The command, free of what the tests' own environment says about logs and colours.
 pub fn windlass<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    plain_command(env!("CARGO_BIN_EXE_windlass"), args)
+}
+
+/// The command in the place of a shell that did something before it.
+pub fn windlass_in_shell(before: &str, args: &[&str]) -> Command {
+    let script = format!("{before}; exec \"$@\"");
+    let args = [&["-c", &script, "sh", env!("CARGO_BIN_EXE_windlass")], args].concat();
+    plain_command("sh", &args)
+}
+
+fn plain_command<S: AsRef<std::ffi::OsStr>>(program: &str, args: &[S]) -> Command {
+    let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null());
     for name in ["WINDLASS_LOG", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TERM"] {
         command.env_remove(name);
@@ -163,6 +174,18 @@ pub fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 /// Waits until there is a file.
 pub fn wait_for_file(path: &Path) {
     wait_until(&path.display().to_string(), || path.exists().then_some(()));
+}
+
+/// The processes with this in their environment.
+pub fn processes_with_variable(name: &str, value: &str) -> Vec<i32> {
+    let entry = format!("{name}={value}");
+    let pids = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let pids = pids.filter_map(|found| found.file_name().to_str()?.parse().ok());
+    pids.filter(|pid: &i32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|found| found == entry.as_bytes())
+    })
+    .collect()
 }
 
 /// The directory of the examples.
