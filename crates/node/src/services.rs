@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{Pod, Service, ServiceSpec};
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::{WatchStreamExt, watcher};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// How long the first list of Services may take before a container waits for its next try.
@@ -18,26 +19,36 @@ const DOMAIN: &str = "cluster.local";
 /// The Services of all namespaces, kept up to date.
 pub(crate) struct Services {
     store: Store<Service>,
+    /// They were listed once. The store's own way to wait wakes only one of several who do.
+    is_listed: watch::Receiver<bool>,
     task: JoinHandle<()>,
 }
 
 impl Services {
     /// Begins to watch.
     pub(crate) fn watch(client: kube::Client) -> Self {
+        Self::of(watcher(kube::Api::<Service>::all(client), watcher::Config::default()).default_backoff())
+    }
+
+    fn of(events: impl Stream<Item = watcher::Result<watcher::Event<Service>>> + Send + 'static) -> Self {
         let (store, writer) = reflector::store();
-        let events = watcher(kube::Api::<Service>::all(client), watcher::Config::default());
-        let events = events.default_backoff().reflect(writer).for_each(async |event| {
-            if let Err(error) = event {
-                tracing::warn!(%error, "watch services");
+        let (listed, is_listed) = watch::channel(false);
+        let events = events.reflect(writer).for_each(move |event| {
+            match event {
+                Ok(watcher::Event::InitDone) => _ = listed.send_replace(true),
+                Ok(_) => {}
+                Err(error) => tracing::warn!(%error, "watch services"),
             }
+            std::future::ready(())
         });
-        Self { store, task: tokio::spawn(events) }
+        Self { store, is_listed, task: tokio::spawn(events) }
     }
 
     /// All that have been seen, in the order of their names. An error, in upstream's words, when they were never listed.
     pub(crate) async fn all(&self) -> Result<Vec<Arc<Service>>, String> {
-        let listed = tokio::time::timeout(PATIENCE, self.store.wait_until_ready()).await;
-        if !matches!(listed, Ok(Ok(()))) {
+        let mut is_listed = self.is_listed.clone();
+        let listed = tokio::time::timeout(PATIENCE, is_listed.wait_for(|is_listed| *is_listed)).await;
+        if !matches!(listed, Ok(Ok(_))) {
             return Err("services have not yet been read at least once, cannot construct envvars".into());
         }
         let mut all = self.store.state();
@@ -150,6 +161,24 @@ mod tests {
                 ]}),
             ),
         ]
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_who_wait_for_the_first_list_hear_of_it_at_once() {
+        let (sender, events) = futures::channel::mpsc::unbounded();
+        let watched = Arc::new(Services::of(events));
+        let wait = |watched: Arc<Services>| async move { watched.all().await.map(|all| all.len()) };
+        let waiting: Vec<_> = (0..10).map(|_| tokio::spawn(wait(Arc::clone(&watched)))).collect();
+        tokio::task::yield_now().await;
+        let begun = tokio::time::Instant::now();
+        let service = Service::clone(&services()[0]);
+        for event in [watcher::Event::Init, watcher::Event::InitApply(service), watcher::Event::InitDone] {
+            sender.unbounded_send(Ok(event)).expect("somebody listens");
+        }
+        for waits in waiting {
+            assert_eq!(waits.await.expect("no panic"), Ok(1));
+        }
+        assert!(begun.elapsed() < PATIENCE, "one of them was not woken");
     }
 
     #[test]
