@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::kubectl::kubectl;
 use crate::server::Served;
 use crate::support::{Ran, Running, job, windlass};
-use crate::terminal::draws;
+use crate::terminal::{draws, screen};
 
 /// Runs the command in a directory that holds `job.yaml`.
 fn on_file(args: &[&str], manifest: &str) -> (Ran, tempfile::TempDir) {
@@ -177,6 +177,12 @@ fn machines_get_json_and_sarif() {
     assert!(rules.iter().any(|rule| rule["id"] == "disruption-order"));
 }
 
+/// Without spaces at the ends of lines, and empty lines: a screen does not show them.
+fn without_ends(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    lines.join("\n")
+}
+
 #[test]
 fn on_a_terminal_lint_has_colours_unless_they_are_not_wanted() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -192,8 +198,11 @@ fn on_a_terminal_lint_has_colours_unless_they_are_not_wanted() {
         drawn.starts_with("job.yaml:9:7: \x1b[1;33mwarning[disruption-order]:\x1b[0m job/x: rule 0"),
         "{drawn:?}"
     );
+    let (piped, _) = on_file(&["lint", "job.yaml"], &with_rules(BAD_ORDER));
+    let told = format!("{}{}", piped.stdout, piped.stderr);
+    assert_eq!(screen(&drawn).join("\n"), without_ends(&told), "the words are the same");
     let (_, plain) = draw(&[("NO_COLOR", "1")]);
-    assert!(!plain.contains('\x1b'), "{plain:?}");
+    assert_eq!(plain.replace("\r\n", "\n"), told);
 }
 
 #[test]
@@ -451,6 +460,29 @@ fn every_command_has_help_with_examples_and_a_page() {
     for command in commands {
         let page = directory.path().join(format!("pages/windlass-{command}.1"));
         assert!(std::fs::read_to_string(page).is_ok_and(|page| page.contains(".TH")), "{command}");
+    }
+}
+
+#[test]
+fn a_terminal_is_told_what_a_pipe_is_told() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path().to_str().expect("UTF-8");
+    for args in [
+        &["completions", "bash"][..],
+        &["man", place],
+        &["lint", "/nowhere.yaml"],
+        &["run", "/nowhere.yaml"],
+        &["explain", "/nowhere.yaml"],
+        &["why", "--kubeconfig", "/nowhere", "x"],
+        &["server", "--data-dir", "/proc/nowhere"],
+        &["node", "--kubeconfig", "/nowhere", "--data-dir", place],
+        &["controller", "--kubeconfig", "/nowhere"],
+        &["token", "--data-dir", "/proc/nowhere", "--user", "x"],
+    ] {
+        let piped = Running::spawn(&mut windlass(args)).finish();
+        let (code, drawn) = draws(windlass(args), true);
+        let told = without_ends(&format!("{}\n{}", piped.stdout, piped.stderr));
+        assert_eq!((code, screen(&drawn).join("\n")), (piped.code, told), "{args:?}");
     }
 }
 

@@ -10,7 +10,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::json;
 
-use crate::support::{job, wait_until, windlass};
+use crate::support::{Ran, job, run_manifest, wait_until, windlass};
 
 /// Runs a Job with standard error on a terminal, and returns the exit code and everything that was drawn.
 fn on_terminal(manifest: &str, environment: &[(&str, &str)]) -> (Option<i32>, String) {
@@ -73,6 +73,55 @@ pub fn draws(mut command: Command, has_stdout: bool) -> (Option<i32>, String) {
         command.stdout(terminal.stream());
     }
     terminal.run(command)
+}
+
+/// What is left to see of all that was drawn, line by line.
+pub fn screen(drawn: &str) -> Vec<String> {
+    let (mut lines, mut row, mut column) = (vec![Vec::new()], 0, 0);
+    let mut rest = drawn.chars();
+    while let Some(c) = rest.next() {
+        match c {
+            '\r' => column = 0,
+            '\n' => row += 1,
+            '\x1b' => {
+                let mut number = String::new();
+                let command = loop {
+                    match rest.next().expect("a whole sequence") {
+                        '[' => {}
+                        c if c.is_ascii_alphabetic() => break c,
+                        c => number.push(c),
+                    }
+                };
+                let count = number.parse().unwrap_or(1);
+                match command {
+                    'A' => row -= count,
+                    'K' => lines[row].truncate(if number == "2" { 0 } else { column }),
+                    'J' => lines.truncate(row + 1),
+                    'm' | 'h' | 'l' => {}
+                    other => panic!("a terminal is told {other:?}, which this one does not know"),
+                }
+            }
+            c => {
+                let line: &mut Vec<char> = &mut lines[row];
+                line.resize(line.len().max(column + 1), ' ');
+                line[column] = c;
+                column += 1;
+            }
+        }
+        lines.resize(lines.len().max(row + 1), Vec::new());
+    }
+    let shown = lines.into_iter().map(|line| String::from_iter(line).trim_end().to_owned());
+    shown.filter(|line| !line.is_empty()).collect()
+}
+
+#[test]
+fn what_is_left_on_a_terminal_is_what_a_pipe_is_told() {
+    let manifest = job("x", json!({"backoffLimit": 1}), "exit 3");
+    let (code, drawn) = on_terminal(&manifest, &[]);
+    let left = Ran { code, stdout: String::new(), stderr: screen(&drawn).join("\n") };
+    let piped = run_manifest(&["--backoff-base", "10ms"], &manifest);
+    assert_eq!((left.code, left.lines("x")), (Some(1), piped.lines("x")), "{drawn:?}");
+    assert_eq!(left.lines("x").len(), 7, "{drawn:?}");
 }
 
 #[test]
