@@ -75,7 +75,10 @@ tar -C "$place/save" -cf "$place/images/busybox.tar" manifest.json config.json l
 (cd "$place/bundle" && crun spec && sed -i 's/"sh"/"true"/; s/"terminal": true/"terminal": false/' config.json)
 job image "$images" 1 bench.local/busybox:1 '["true"]'
 ours=$(millis target/release/windlass run --image-dir "$place/images" "$place/image.yaml")
-crun=$(millis sh -c "for n in \$(seq $images); do crun --cgroup-manager=disabled run -b '$place/bundle' bench-\$\$-\$n; done")
+# Where both versions of control groups are mounted crun works only without the second.
+crun=$(millis unshare --mount sh -ec "
+    ! mountpoint -q /sys/fs/cgroup/unified || umount /sys/fs/cgroup/unified
+    for n in \$(seq $images); do crun --cgroup-manager=disabled run -b '$place/bundle' bench-\$\$-\$n; done")
 echo "$images × an image, one at a time: windlass $ours ms, crun run in a loop $crun ms"
 bar "as long as crun" $((ours * 1000 / crun)) 1300
 
