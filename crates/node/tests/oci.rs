@@ -286,7 +286,8 @@ async fn hooks_and_probes_run_in_the_container() {
     );
     container["lifecycle"] =
         json!({"postStart": {"exec": {"command": ["sh", "-c", "echo $HOSTNAME > /hook"]}}});
-    container["readinessProbe"] = json!({"exec": {"command": ["touch", "/probed"]}, "periodSeconds": 1});
+    container["readinessProbe"] =
+        json!({"exec": {"command": ["touch", "/probed"]}, "periodSeconds": 1, "timeoutSeconds": 60});
     fixture.create("hooked", never(json!([container]))).await;
     let pod = fixture.ended("hooked").await;
     assert_eq!((log(&fixture, &pod).as_str(), ends(&pod)), ("hooked\n", vec!["c Error 4 restarts=0".into()]));

@@ -243,7 +243,8 @@ async fn exec_in_a_container_sees_its_volumes_as_its_user() {
     std::fs::write(&out, "").expect("written");
     std::fs::set_permissions(&out, std::os::unix::fs::PermissionsExt::from_mode(0o666)).expect("open to all");
     let script = format!("cat {MISSING}-e/f > {MISSING}-o; id -u >> {MISSING}-o");
-    container["readinessProbe"] = json!({"exec": {"command": ["sh", "-c", script]}, "periodSeconds": 1});
+    container["readinessProbe"] =
+        json!({"exec": {"command": ["sh", "-c", script]}, "periodSeconds": 1, "timeoutSeconds": 60});
     let mounts = json!([
         {"name": "v", "mountPath": format!("{MISSING}-e")}, {"name": "o", "mountPath": format!("{MISSING}-o")},
     ]);

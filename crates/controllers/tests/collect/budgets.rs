@@ -1,7 +1,7 @@
 //! Disruption budgets, and marks of disruptions that never came.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -174,11 +174,11 @@ async fn the_mark_of_a_disruption_that_never_came_is_taken_back_but_not_that_of_
     assert_eq!((&*condition.status, condition.reason.as_deref()), ("True", Some("TerminationByKubelet")));
 }
 
-/// The way to a server that loses every deletion.
+/// The way to a server of one who dies when it is about to delete something: nothing of it arrives after that.
 #[derive(Clone)]
-struct LosesDeletions(Router, Arc<AtomicUsize>);
+struct DiesAtDeletion(Router, Arc<AtomicBool>);
 
-impl Service<Request<kube::client::Body>> for LosesDeletions {
+impl Service<Request<kube::client::Body>> for DiesAtDeletion {
     type Response = Response<Body>;
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Response<Body>, BoxError>>;
@@ -188,10 +188,10 @@ impl Service<Request<kube::client::Body>> for LosesDeletions {
     }
 
     fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
-        let Self(mut server, lost) = self.clone();
+        let Self(mut server, is_dead) = self.clone();
         Box::pin(async move {
-            if request.method() == Method::DELETE {
-                lost.fetch_add(1, Ordering::SeqCst);
+            let dies = request.method() == Method::DELETE;
+            if is_dead.fetch_or(dies, Ordering::SeqCst) || dies {
                 return Err("the connection is cut".into());
             }
             Ok(server.call(request).await?)
@@ -211,11 +211,11 @@ async fn verdict_after_a_death(action: &str) -> (Option<i32>, Vec<(String, Strin
     world.bind_pod(&pod, "node").await;
     world.run_pod(&pod).await;
     // The controller marks the pod, and is gone before it has deleted it.
-    let lost = Arc::new(AtomicUsize::new(0));
-    let client = Client::new(LosesDeletions(world.server.router(), Arc::clone(&lost)), NAMESPACE);
+    let is_dead = Arc::new(AtomicBool::new(false));
+    let client = Client::new(DiesAtDeletion(world.server.router(), Arc::clone(&is_dead)), NAMESPACE);
     let death = world.evict_by_taints_through(client);
     world.taint_node("node", &["example.com/out"]).await;
-    world.until_pod(&pod, "the loss of its deletion", |_| lost.load(Ordering::SeqCst) > 0).await;
+    world.until_pod(&pod, "the loss of its deletion", |_| is_dead.load(Ordering::SeqCst)).await;
     death.cancel();
     world.taint_node("node", &[]).await;
     assert!(world.pod(&pod).await.metadata.deletion_timestamp.is_none());

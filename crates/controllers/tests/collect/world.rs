@@ -15,6 +15,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Propag
 use kube::discovery::Discovery;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -582,6 +583,7 @@ impl World {
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
             + Clone
             + Debug
+            + Serialize
             + DeserializeOwned
             + Send
             + 'static,
@@ -593,7 +595,7 @@ impl World {
 /// Waits until all objects of a kind are as they should be. Asks again when one changes, and now and then.
 async fn until<K>(api: Api<K>, what: &str, mut is_it: impl FnMut(&[K]) -> bool)
 where
-    K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+    K: kube::Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + 'static,
 {
     let wait = async {
         let mut changes = watcher(api.clone(), watcher::Config::default()).default_backoff().boxed();
@@ -607,13 +609,22 @@ where
     };
     if tokio::time::timeout(PATIENCE, wait).await.is_err() {
         let all = api.list(&ListParams::default()).await.expect("it can be listed").items;
-        panic!("waited for {what}, found {all:#?}");
+        panic!("waited for {what}, found:\n{}", told(all));
     }
+}
+
+/// A line for each object, without who wrote what.
+fn told<K: kube::Resource + Serialize>(all: Vec<K>) -> String {
+    let line = |mut one: K| {
+        one.meta_mut().managed_fields = None;
+        serde_json::to_string(&one).expect("objects are JSON")
+    };
+    all.into_iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 async fn create<K>(api: Api<K>, object: Value) -> K
 where
-    K: serde::Serialize + Clone + Debug + DeserializeOwned,
+    K: Serialize + Clone + Debug + DeserializeOwned,
 {
     let object = serde_json::from_value(object).expect("an object");
     api.create(&PostParams::default(), &object).await.expect("it is created")

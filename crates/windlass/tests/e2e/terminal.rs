@@ -4,12 +4,15 @@ use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::json;
 
+use crate::server::Served;
 use crate::support::{Ran, job, run_manifest, wait_until, windlass};
 
 /// Runs a Job with standard error on a terminal, and returns the exit code and everything that was drawn.
@@ -48,8 +51,14 @@ impl Terminal {
     }
 
     /// Runs a command that has streams on it, and returns the exit code and everything that was drawn.
-    pub fn run(self, mut command: Command) -> (Option<i32>, String) {
+    pub fn run(self, command: Command) -> (Option<i32>, String) {
+        self.run_until(command, None)
+    }
+
+    /// The same, and interrupts it when this text is drawn.
+    fn run_until(self, mut command: Command, mut end: Option<&'static str>) -> (Option<i32>, String) {
         let mut child = command.spawn().expect("started");
+        let pid = Pid::from_child(&child);
         drop((command, self.side));
         let reader = std::thread::spawn(move || {
             let (mut drawn, mut buffer) = (Vec::new(), [0; 4096]);
@@ -57,6 +66,9 @@ impl Terminal {
             // A terminal that nobody has open any more ends with an error.
             while let Ok(count @ 1..) = controller.read(&mut buffer) {
                 drawn.extend_from_slice(&buffer[..count]);
+                if end.take_if(|end| String::from_utf8_lossy(&drawn).contains(*end)).is_some() {
+                    kill_process(pid, Signal::INT).expect("interrupted");
+                }
             }
             String::from_utf8_lossy(&drawn).into_owned()
         });
@@ -73,6 +85,14 @@ pub fn draws(mut command: Command, has_stdout: bool) -> (Option<i32>, String) {
         command.stdout(terminal.stream());
     }
     terminal.run(command)
+}
+
+/// What a command that stays shows on a terminal until it has shown `end` and is interrupted.
+fn stays(mut command: Command, end: &'static str) -> (Option<i32>, Vec<String>) {
+    let terminal = Terminal::open(200);
+    command.env("TERM", "xterm").stdout(terminal.stream()).stderr(terminal.stream());
+    let (code, drawn) = terminal.run_until(command, Some(end));
+    (code, screen(&drawn))
 }
 
 /// What is left to see of all that was drawn, line by line.
@@ -112,6 +132,56 @@ pub fn screen(drawn: &str) -> Vec<String> {
     }
     let shown = lines.into_iter().map(|line| String::from_iter(line).trim_end().to_owned());
     shown.filter(|line| !line.is_empty()).collect()
+}
+
+/// The line with its address, which is another one every time, set aside.
+fn without_port(line: &str) -> String {
+    match line.split_once("://127.0.0.1:") {
+        Some((before, port)) => {
+            format!("{before}://127.0.0.1:PORT{}", port.trim_start_matches(|c: char| c.is_ascii_digit()))
+        }
+        None => line.to_owned(),
+    }
+}
+
+#[test]
+fn commands_that_stay_say_on_a_terminal_what_they_do_and_how_to_go_on() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = |name: &str| directory.path().join(name).display().to_string();
+    let version = env!("CARGO_PKG_VERSION");
+    let stopping = "stopping: pods are ended; once more to end at once".to_owned();
+    let (data, kubeconfig) = (place("server"), place("server/kubeconfig"));
+    let server = windlass(&["server", "--data-dir", &data, "--listen", "127.0.0.1:0"]);
+    let (code, shown) = stays(server, "kubectl get jobs");
+    let greeting = [
+        format!("windlass {version} is ready at https://127.0.0.1:PORT"),
+        format!("  export KUBECONFIG={kubeconfig}"),
+        "  kubectl get jobs".to_owned(),
+        stopping.clone(),
+    ];
+    let shown: Vec<_> = shown.iter().map(|line| without_port(line)).collect();
+    assert_eq!((code, &*shown), (Some(0), &greeting[..]));
+
+    let _server = Served::start(Path::new(&data), &["--nodes", "0"]);
+    let node =
+        windlass(&["node", "--name", "two", "--kubeconfig", &kubeconfig, "--data-dir", &place("node")]);
+    let (code, shown) = stays(node, "runs node two");
+    assert_eq!((code, shown), (Some(0), vec![format!("windlass {version} runs node two"), stopping]));
+
+    let base = ["controller", "--kubeconfig", &kubeconfig, "--listen-health", "127.0.0.1:0"];
+    let begins = [
+        format!("windlass {version} controls Jobs of https://127.0.0.1:PORT/"),
+        "health and metrics at http://127.0.0.1:PORT".to_owned(),
+    ];
+    let alone = windlass(&[&base[..], &["--leader-elect=false"]].concat());
+    let (code, shown) = stays(alone, "works without a lease");
+    let shown: Vec<_> = shown.iter().map(|line| without_port(line)).collect();
+    assert_eq!((code, &shown[..2], &*shown[2]), (Some(0), &begins[..], "works without a lease"));
+    let (code, shown) = stays(windlass(&base), "leads by the lease");
+    let shown: Vec<_> = shown.iter().map(|line| without_port(line)).collect();
+    assert_eq!((code, &shown[..2], shown.len()), (Some(0), &begins[..], 4));
+    assert_eq!(shown[2], "waits for the lease default/windlass-job-controller");
+    assert!(shown[3].starts_with("leads by the lease default/windlass-job-controller as "), "{shown:?}");
 }
 
 #[test]
