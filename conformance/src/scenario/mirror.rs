@@ -21,7 +21,7 @@ use super::settled::is_deleted;
 use super::{record, text};
 
 /// No step takes longer, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// What is mirrored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -39,7 +39,7 @@ use windlass_job::{Settings, Uid};
 const NAMESPACE: &str = "windlass-system";
 const NAME: &str = "windlass";
 const USER: &str = "system:serviceaccount:windlass-system:windlass";
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")

@@ -16,7 +16,7 @@ use windlass_conformance::scenario::{list, merge, text};
 use windlass_conformance::session::{STRATEGIC, Session};
 
 /// No step takes longer, on a busy machine: a lost pod is looked at for a minute before it is collected.
-const PATIENCE: Duration = Duration::from_secs(150);
+const PATIENCE: Duration = Duration::from_secs(180);
 /// An event that is not there by then never comes. Only ours can be found to miss one, and that is a difference.
 const EVENT_PATIENCE: Duration = Duration::from_secs(20);
 

@@ -16,6 +16,7 @@ mod patches;
 mod perform;
 mod registry;
 mod report;
+mod rest;
 mod settled;
 
 use std::fmt;
@@ -44,12 +45,8 @@ use crate::queue::Queue;
 use crate::wire::{RawJob, SlimPod};
 use perform::{Answer, Performer, Stage};
 use registry::{Known, Registry};
+use rest::Look;
 
-/// Looks at a Job may take one of so many parts of the time. A look at a Job with many ended pods takes a while, and can
-/// take in many events at once.
-const LOOKS_SHARE: u32 = 30;
-/// A rest shorter than this is none: timers are no finer.
-const REST_MIN: Duration = Duration::from_millis(1);
 /// A wake is never sooner than this, whatever the clocks say: no busy waiting.
 const WAKE_MIN: Duration = Duration::from_millis(1);
 /// Nor later: a look too many is nothing, and no clock overflows.
@@ -318,6 +315,7 @@ impl Shared {
         if let Some(until) = known.rests_until.filter(|until| *until > start) {
             return self.registry.jobs_due.add_at(uid.clone(), until);
         }
+        let look = Look::begin();
         let decision = self.decide(&slot.key, &known);
         let labels = SyncLabels {
             is_indexed: known.view.job().is_indexed(),
@@ -341,8 +339,7 @@ impl Shared {
             // What is left to wait for, beside the answers?
             self.registry.jobs_due.add(uid.clone());
         }
-        let rest = start.elapsed() * (LOOKS_SHARE - 1);
-        known.rests_until = Some(start + rest).filter(|_| rest >= REST_MIN);
+        known.rests_until = look.rest().map(|rest| Instant::now() + rest);
     }
 
     /// Performs an action when it is its turn. Those whose turn has not come when the controller stops are left to the

@@ -31,7 +31,7 @@ use windlass_controllers::{
 };
 
 /// No test waits longer for anything.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 pub const NAMESPACE: &str = "default";
 
 pub struct World {

@@ -24,7 +24,7 @@ use windlass_job::Settings;
 use windlass_job::backoff::Backoff;
 
 /// No test waits longer for anything.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 pub const NAMESPACE: &str = "default";
 pub const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 pub const INDEX: &str = "batch.kubernetes.io/job-completion-index";

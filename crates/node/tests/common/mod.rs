@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use windlass_node::runtimes::{host, keeper};
 
 /// How long anything may take before a test gives up on it.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 const ENTRY: &str = "WINDLASS_TEST_ENTRY";
 

@@ -22,7 +22,7 @@ use windlass_api::Gates;
 use windlass_scheduler::{Config, Metrics, Scheduler};
 
 /// How long anything may take before a test gives up on it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// What becomes of a write of the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,6 +23,7 @@ const CHOICE_DELAY: Duration = Duration::from_millis(20);
 struct Target {
     job: JobName,
     pod: String,
+    resource_version: String,
 }
 
 /// Evicts `count` pods, then returns. With `gives_reason` they get a `status.reason` too, as the draft policy wants it.
@@ -54,12 +55,12 @@ pub async fn disrupt(
                 choose_at = None;
                 let Some((uid, target)) = choose(&targets) else { continue };
                 targets.remove(&uid);
-                // Told before it is done, so that it is told before what comes of it.
-                let _ = hear.send(Heard::Evicting { job: target.job.clone(), pod: target.pod.clone(), nth: done + 1, of: count });
-                // Refused: the pod has just ended, and another takes its turn.
+                // Refused: the pod has changed, and may have ended. Another takes its turn, or the same as it is now.
                 if evict(&client, &target, &uid, gives_reason).await {
                     done += 1;
                     evicted = Some(uid);
+                    let Target { job, pod, .. } = target;
+                    let _ = hear.send(Heard::Evicting { job, pod, nth: done, of: count });
                 }
             }
         }
@@ -97,7 +98,8 @@ fn take(event: watcher::Event<Pod>, targets: &mut BTreeMap<String, Target>, evic
 }
 
 fn target(pod: &Pod) -> Option<Target> {
-    Some(Target { job: super::owner(pod)?, pod: pod.metadata.name.clone()? })
+    let resource_version = pod.metadata.resource_version.clone()?;
+    Some(Target { job: super::owner(pod)?, pod: pod.metadata.name.clone()?, resource_version })
 }
 
 fn choose(targets: &BTreeMap<String, Target>) -> Option<(String, Target)> {
@@ -106,9 +108,10 @@ fn choose(targets: &BTreeMap<String, Target>) -> Option<(String, Target)> {
     Some((uid.clone(), target.clone()))
 }
 
+/// Evicts the pod as it was seen. One that has ended by itself meanwhile is not made to look evicted.
 async fn evict(client: &kube::Client, target: &Target, uid: &str, gives_reason: bool) -> bool {
-    let Target { job: JobName { namespace, .. }, pod } = target;
-    let mut options = json!({"preconditions": {"uid": uid}});
+    let Target { job: JobName { namespace, .. }, pod, resource_version } = target;
+    let mut options = json!({"preconditions": {"uid": uid, "resourceVersion": resource_version}});
     if gives_reason {
         options["reason"] = json!(names::disruption::EVICTION_BY_EVICTION_API);
     }

@@ -17,7 +17,7 @@ use crate::server::Served;
 use crate::support::{BACKOFF_LIMIT, complete, failed, plain};
 
 /// A node that is gone is looked for during 40 seconds, and every 20 seconds.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// What Jobs do by `DisruptionTarget`.
 const ACTIONS: [&str; 3] = ["Ignore", "Count", "FailJob"];

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
 /// How long anything may take before a test gives up on it. No test waits for it.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// What a run came to.
 #[derive(Debug)]

@@ -18,11 +18,16 @@ use crate::support::{Ran, job, run_manifest, wait_until, windlass};
 /// Runs a Job with standard error on a terminal, and returns the exit code and everything that was drawn.
 fn on_terminal(manifest: &str, environment: &[(&str, &str)]) -> (Option<i32>, String) {
     let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("job.json");
+    draws(run_of(directory.path(), manifest, environment), false)
+}
+
+/// The command that runs a Job, whose manifest is put into the directory.
+fn run_of(directory: &Path, manifest: &str, environment: &[(&str, &str)]) -> Command {
+    let file = directory.join("job.json");
     std::fs::write(&file, manifest).expect("written");
     let mut command = windlass(&["run", "--backoff-base", "10ms"]);
     command.arg(&file).envs(environment.iter().copied()).stdout(Stdio::null());
-    draws(command, false)
+    command
 }
 
 /// A terminal of 40 rows.
@@ -52,13 +57,19 @@ impl Terminal {
 
     /// Runs a command that has streams on it, and returns the exit code and everything that was drawn.
     pub fn run(self, command: Command) -> (Option<i32>, String) {
-        self.run_until(command, None)
+        self.run_until(command, "", |_| {})
     }
 
-    /// The same, and interrupts it when this text is drawn.
-    fn run_until(self, mut command: Command, mut end: Option<&'static str>) -> (Option<i32>, String) {
+    /// The same, and does something about it when this text has been drawn.
+    fn run_until(
+        self,
+        mut command: Command,
+        text: &'static str,
+        act: impl FnOnce(Pid) + Send + 'static,
+    ) -> (Option<i32>, String) {
         let mut child = command.spawn().expect("started");
         let pid = Pid::from_child(&child);
+        let mut act = Some(act);
         drop((command, self.side));
         let reader = std::thread::spawn(move || {
             let (mut drawn, mut buffer) = (Vec::new(), [0; 4096]);
@@ -66,8 +77,8 @@ impl Terminal {
             // A terminal that nobody has open any more ends with an error.
             while let Ok(count @ 1..) = controller.read(&mut buffer) {
                 drawn.extend_from_slice(&buffer[..count]);
-                if end.take_if(|end| String::from_utf8_lossy(&drawn).contains(*end)).is_some() {
-                    kill_process(pid, Signal::INT).expect("interrupted");
+                if let Some(act) = act.take_if(|_| String::from_utf8_lossy(&drawn).contains(text)) {
+                    act(pid);
                 }
             }
             String::from_utf8_lossy(&drawn).into_owned()
@@ -91,7 +102,8 @@ pub fn draws(mut command: Command, has_stdout: bool) -> (Option<i32>, String) {
 fn stays(mut command: Command, end: &'static str) -> (Option<i32>, Vec<String>) {
     let terminal = Terminal::open(200);
     command.env("TERM", "xterm").stdout(terminal.stream()).stderr(terminal.stream());
-    let (code, drawn) = terminal.run_until(command, Some(end));
+    let interrupt = |pid| kill_process(pid, Signal::INT).expect("interrupted");
+    let (code, drawn) = terminal.run_until(command, end, interrupt);
     (code, screen(&drawn))
 }
 
@@ -198,8 +210,15 @@ fn what_is_left_on_a_terminal_is_what_a_pipe_is_told() {
 fn a_bar_shows_what_succeeded_and_lines_stand_above_it() {
     let spec =
         json!({"completionMode": "Indexed", "completions": 3, "parallelism": 3, "backoffLimitPerIndex": 0});
-    let script = "[ $JOB_COMPLETION_INDEX != 1 ] || exit 4; sleep 0.4";
-    let (code, drawn) = on_terminal(&job("x", spec, script), &[]);
+    let directory = tempfile::tempdir().expect("a directory");
+    let seen = directory.path().join("seen");
+    let wait = format!("until [ -e {} ]; do sleep 0.01; done", seen.display());
+    let script = format!("[ $JOB_COMPLETION_INDEX != 1 ] || exit 4; {wait}");
+    let mut command = run_of(directory.path(), &job("x", spec, &script), &[]);
+    let terminal = Terminal::open(200);
+    command.env("TERM", "xterm").stderr(terminal.stream());
+    let let_end = move |_| std::fs::write(seen, "").expect("written");
+    let (code, drawn) = terminal.run_until(command, "2 active, 1 failed", let_end);
     assert_eq!(code, Some(1), "{drawn}");
     assert!(drawn.contains("job/x [") && drawn.contains("] 0/3 "), "a bar: {drawn}");
     assert!(drawn.contains("2 active, 1 failed"), "its counters: {drawn}");

@@ -1,0 +1,70 @@
+//! How long a Job is left alone after a look at it: looks at a Job with many ended pods take a while, and one look can take in
+//! many events at once.
+//!
+//! What counts is the time that the processor worked on it. On a busy machine a thread may wait for a processor much
+//! longer than its work takes, and that is no reason to let the Job wait even longer.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Looks at a Job may take one of so many parts of the time.
+const LOOKS_SHARE: u32 = 30;
+/// A rest shorter than this is none: timers are no finer.
+const REST_MIN: Duration = Duration::from_millis(1);
+
+/// The work of this thread on one look.
+#[derive(Debug)]
+pub(super) struct Look {
+    began: Duration,
+}
+
+impl Look {
+    pub(super) fn begin() -> Self {
+        Self { began: worked() }
+    }
+
+    /// How long the Job is left alone now, if at all.
+    pub(super) fn rest(&self) -> Option<Duration> {
+        rest_after(worked().saturating_sub(self.began))
+    }
+}
+
+/// How long this thread has worked so far.
+fn worked() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+}
+
+fn rest_after(worked: Duration) -> Option<Duration> {
+    Some(worked.saturating_mul(LOOKS_SHARE - 1)).filter(|rest| *rest >= REST_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn a_rest_is_29_times_as_long_as_the_work_if_that_is_worth_a_timer() {
+        let cases = [(0, None), (34, None), (35, Some(1_015)), (1_000, Some(29_000))];
+        for (micros, expected) in cases {
+            let rest = rest_after(Duration::from_micros(micros));
+            assert_eq!(rest, expected.map(Duration::from_micros), "{micros} µs");
+        }
+    }
+
+    #[test]
+    fn only_work_counts_and_not_the_wait_for_a_processor() {
+        let (look, start) = (Look::begin(), Instant::now());
+        std::thread::sleep(Duration::from_millis(50));
+        let rest = look.rest().unwrap_or_default();
+        assert!(rest < start.elapsed(), "50 ms without work, and a rest of {rest:?}");
+        while worked() < look.began + Duration::from_millis(2) {}
+        assert!(
+            look.rest() >= Some(Duration::from_millis(58)),
+            "2 ms of work, and a rest of {:?}",
+            look.rest()
+        );
+    }
+}
