@@ -283,10 +283,11 @@ fn of_archive(files: Files, name: &Reference) -> Result<Option<Found>, Error> {
     }
     let mut layers = Vec::new();
     for (path, diff_id) in saved.layers.into_iter().zip(read.rootfs.diff_ids) {
-        let (mut file, size) = files.open(&path)?;
-        let mut magic = [0; 2];
-        let is_packed = file.read_exact(&mut magic).is_ok() && magic == [0x1f, 0x8b];
-        let packing = if is_packed { Packing::Gzip } else { Packing::Plain };
+        let (file, size) = files.open(&path)?;
+        let mut start = Vec::new();
+        let read = file.take(4).read_to_end(&mut start);
+        read.map_err(|error| Error::Read { place: files.place().to_owned(), path: path.clone(), error })?;
+        let packing = Packing::of_content(&start);
         let blob = Descriptor {
             media_type: String::new(),
             digest: diff_id.clone(),

@@ -113,7 +113,7 @@ pub enum Error {
     #[error("the image has {0} layers, more than {LAYERS_MAX}")]
     TooManyLayers(usize),
     /// A layer in a format that is not known.
-    #[error("layer of type {0:?} is not supported: only plain and gzip tar archives are")]
+    #[error("layer of type {0:?} is not supported: only tar archives, plain or packed by gzip or zstd, are")]
     LayerType(String),
     /// Content that is too large.
     #[error("{what} of {size} bytes is larger than the limit of {limit}")]
@@ -217,6 +217,8 @@ pub enum Packing {
     Plain,
     /// By gzip.
     Gzip,
+    /// By zstd.
+    Zstd,
 }
 
 impl Packing {
@@ -229,7 +231,19 @@ impl Packing {
             "application/vnd.oci.image.layer.v1.tar+gzip"
             | "application/vnd.docker.image.rootfs.diff.tar.gzip"
             | "application/vnd.oci.image.layer.nondistributable.v1.tar+gzip" => Ok(Self::Gzip),
+            "application/vnd.oci.image.layer.v1.tar+zstd"
+            | "application/vnd.docker.image.rootfs.diff.tar.zstd"
+            | "application/vnd.oci.image.layer.nondistributable.v1.tar+zstd" => Ok(Self::Zstd),
             other => Err(Error::LayerType(other.to_owned())),
+        }
+    }
+
+    /// By how it begins, where nothing else says so.
+    pub fn of_content(start: &[u8]) -> Self {
+        match start {
+            [0x1f, 0x8b, ..] => Self::Gzip,
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
+            _ => Self::Plain,
         }
     }
 }
@@ -313,11 +327,13 @@ mod tests {
             (vec![layer(gzip, 1)], 1, Ok(vec![Packing::Gzip])),
             (vec![layer("application/vnd.oci.image.layer.v1.tar", 1)], 1, Ok(vec![Packing::Plain])),
             (vec![layer(gzip, 1)], 2, Err("the manifest has 1 layers, the configuration 2".to_owned())),
+            (vec![layer("application/vnd.oci.image.layer.v1.tar+zstd", 1)], 1, Ok(vec![Packing::Zstd])),
+            (vec![layer("application/vnd.docker.image.rootfs.diff.tar.zstd", 1)], 1, Ok(vec![Packing::Zstd])),
             (
-                vec![layer("application/vnd.oci.image.layer.v1.tar+zstd", 1)],
+                vec![layer("application/vnd.oci.image.layer.v1.tar+xz", 1)],
                 1,
-                Err("layer of type \"application/vnd.oci.image.layer.v1.tar+zstd\" is not supported: only plain and \
-                     gzip tar archives are"
+                Err("layer of type \"application/vnd.oci.image.layer.v1.tar+xz\" is not supported: only tar archives, \
+                     plain or packed by gzip or zstd, are"
                     .to_owned()),
             ),
             (

@@ -18,6 +18,7 @@ pub mod reference;
 pub mod registry;
 pub mod store;
 pub mod unpack;
+mod zstd;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -236,7 +237,8 @@ impl Images {
 fn add(store: &Store, name: &Reference, found: &Found) -> Result<Arc<Image>, Error> {
     for (layer, path) in &found.layers {
         if !store.has_layer(&layer.diff_id) {
-            store.add_layer(found.open(path)?, layer.packing, &layer.diff_id)?;
+            let packed = std::io::BufReader::new(found.open(path)?);
+            store.add_layer(packed, layer.packing, &layer.diff_id)?;
         }
     }
     Ok(store.put(name, (&found.id, &found.digest), &found.config, None)?)

@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +28,7 @@ use super::digest::{Digest, Hasher};
 use super::manifest::{Config, Packing};
 use super::reference::Reference;
 use super::unpack::{self, Limits};
+use super::zstd;
 
 /// How exact it is known when an image was last used.
 const USED_EVERY: SignedDuration = SignedDuration::from_secs(30);
@@ -288,7 +289,7 @@ impl Store {
     }
 
     /// Unpacks a layer, unless it is there. Blocks.
-    pub fn add_layer(&self, packed: impl Read, packing: Packing, diff_id: &Digest) -> Result<(), Error> {
+    pub fn add_layer(&self, packed: impl BufRead, packing: Packing, diff_id: &Digest) -> Result<(), Error> {
         let path = self.layer_path(diff_id);
         if path.is_dir() {
             return Ok(());
@@ -299,7 +300,8 @@ impl Store {
         fs::DirBuilder::new().mode(0o755).create(&tree).map_err(failed("make", &tree))?;
         let (size, got) = match packing {
             Packing::Plain => self.unpack(packed, &tree, diff_id)?,
-            Packing::Gzip => self.unpack(flate2::read::MultiGzDecoder::new(packed), &tree, diff_id)?,
+            Packing::Gzip => self.unpack(flate2::bufread::MultiGzDecoder::new(packed), &tree, diff_id)?,
+            Packing::Zstd => self.unpack(zstd::Unpacked::new(packed), &tree, diff_id)?,
         };
         if got != *diff_id {
             return Err(Error::DiffId { want: diff_id.clone(), got });
@@ -553,6 +555,52 @@ mod tests {
         ] {
             let got = victims(all.clone(), &policy, at(1000), to_free);
             assert_eq!(got, want.into_iter().map(PathBuf::from).collect::<Vec<_>>(), "{to_free}");
+        }
+    }
+
+    #[test]
+    fn a_packed_layer_is_taken_whole_and_within_its_limits_or_not_at_all() {
+        let mut archive = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        (header.set_mode(0o644), header.set_size(1 << 20));
+        archive.append_data(&mut header, "zeros", io::repeat(0).take(1 << 20)).expect("to memory");
+        let archive = archive.into_inner().expect("to memory");
+        // Behind its end an archive may have anything: it is read for the digest.
+        let bomb = [&archive[..], &vec![0; 4 << 20]].concat();
+        let gzip = |bytes: &[u8]| {
+            let mut packed = Vec::new();
+            let mut packer = flate2::read::GzEncoder::new(bytes, flate2::Compression::best());
+            packer.read_to_end(&mut packed).expect("to memory");
+            packed
+        };
+        let zstd = |bytes: &[u8]| {
+            ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest)
+        };
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut store = Store::open(directory.path()).expect("opened");
+        store.limits = Limits { bytes: 2 << 20, entries: 10 };
+        let (good, bad, other) = (Digest::of(&archive), Digest::of(&bomb), Digest::of(b"other"));
+        for (packing, pack) in [(Packing::Gzip, &gzip as &dyn Fn(&[u8]) -> Vec<u8>), (Packing::Zstd, &zstd)] {
+            let whole = pack(&archive);
+            assert!(whole.len() < 64 << 10, "{packing:?}: {} bytes", whole.len());
+            let add = |packed: &[u8], digest| {
+                let added = store.add_layer(packed, packing, digest).map_err(|error| error.to_string());
+                let left = |name| fs::read_dir(directory.path().join(name)).expect("there").count();
+                assert_eq!((left("tmp"), left("layers") > 0), (0, added.is_ok()), "{packing:?}");
+                added
+            };
+            let got = |error: Result<(), String>| error.expect_err("refused");
+            let bombed = got(add(&pack(&bomb), &bad));
+            assert_eq!(bombed, format!("layer {bad}: read the archive: it is too large"));
+            let another = got(add(&whole, &other));
+            assert_eq!(another, format!("layer {other}: the content has the digest {good}"));
+            for cut in [0, 3, whole.len() / 2, whole.len() - 5, whole.len() - 1] {
+                got(add(&whole[..cut], &good));
+            }
+            assert_eq!(add(&whole, &good), Ok(()), "{packing:?}");
+            let unpacked = fs::metadata(store.layer_path(&good).join("zeros")).expect("unpacked");
+            assert_eq!(unpacked.len(), 1 << 20);
+            remove_below(&directory.path().join("layers")).expect("removed");
         }
     }
 

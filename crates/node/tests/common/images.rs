@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tar::EntryType;
 use windlass_node::images::digest::Digest;
+use windlass_node::images::manifest::Packing;
 
 const BUSYBOX: &str = "/bin/busybox";
 const APPLETS: [&str; 24] = [
@@ -29,6 +30,8 @@ pub struct TestImage {
     pub layers: Vec<Vec<u8>>,
     /// What its configuration says about how it is run.
     pub run: Value,
+    /// How its layers are packed.
+    pub packing: Packing,
 }
 
 /// An archive in the making.
@@ -80,7 +83,32 @@ pub fn busybox(run: Value) -> TestImage {
     for applet in APPLETS {
         archive = archive.add(EntryType::Symlink, &format!("bin/{applet}"), "busybox", 0o777, b"");
     }
-    TestImage { layers: vec![archive.finish()], run }
+    TestImage { layers: vec![archive.finish()], run, packing: Packing::Gzip }
+}
+
+/// A layer as it is in a registry: its type, and its bytes.
+fn pack(packing: Packing, bytes: &[u8]) -> (&'static str, Vec<u8>) {
+    match packing {
+        Packing::Plain => ("application/vnd.oci.image.layer.v1.tar", bytes.to_owned()),
+        Packing::Gzip => ("application/vnd.oci.image.layer.v1.tar+gzip", gzip(bytes)),
+        Packing::Zstd => ("application/vnd.oci.image.layer.v1.tar+zstd", zstd(bytes)),
+    }
+}
+
+/// By the program itself.
+fn zstd(bytes: &[u8]) -> Vec<u8> {
+    let mut packer = Command::new("zstd")
+        .args(["-q", "-c", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the package zstd is installed");
+    let (mut stdin, bytes) = (packer.stdin.take().expect("piped"), bytes.to_owned());
+    let writer = std::thread::spawn(move || stdin.write_all(&bytes));
+    let packed = packer.wait_with_output().expect("it runs");
+    writer.join().expect("it only writes").expect("zstd reads all");
+    assert!(packed.status.success(), "{}", packed.status);
+    packed.stdout
 }
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -91,19 +119,18 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 
 /// The blobs of an image, of which the last is its manifest.
 pub fn blobs(image: &TestImage) -> Vec<(Digest, Vec<u8>)> {
-    let packed: Vec<Vec<u8>> = image.layers.iter().map(|layer| gzip(layer)).collect();
+    let packed: Vec<_> = image.layers.iter().map(|layer| pack(image.packing, layer)).collect();
     let diff_ids: Vec<Digest> = image.layers.iter().map(|layer| Digest::of(layer)).collect();
     let config = config(&image.run, &diff_ids);
     let descriptor = |kind: &str, bytes: &[u8]| json!({"mediaType": kind, "digest": Digest::of(bytes), "size": bytes.len()});
-    let layers: Vec<Value> =
-        packed.iter().map(|layer| descriptor("application/vnd.oci.image.layer.v1.tar+gzip", layer)).collect();
+    let layers: Vec<Value> = packed.iter().map(|(kind, layer)| descriptor(kind, layer)).collect();
     let manifest = json!({
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
         "config": descriptor("application/vnd.oci.image.config.v1+json", &config),
         "layers": layers,
     });
-    let all = packed.into_iter().chain([config, manifest.to_string().into_bytes()]);
+    let all = packed.into_iter().map(|(_, layer)| layer).chain([config, manifest.to_string().into_bytes()]);
     all.map(|bytes| (Digest::of(&bytes), bytes)).collect()
 }
 

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use tar::EntryType;
+use windlass_node::images::manifest::Packing;
 
 use crate::upstream::images::{Archive, Registry, TestImage, busybox};
 
@@ -24,7 +25,8 @@ echo "Queue empty, exiting"
 /// Pushes all of them.
 pub async fn push(registry: &Registry) {
     let push = async |name: &str, tag: &str, layers: Vec<Vec<u8>>, run: Value| {
-        registry.push(name, tag, &TestImage { layers, run }, None).await;
+        let image = TestImage { layers, run, packing: Packing::Gzip };
+        registry.push(name, tag, &image, None).await;
     };
     let base = busybox(json!({})).layers;
     let with = |layer: Vec<u8>| base.iter().cloned().chain([layer]).collect::<Vec<_>>();
