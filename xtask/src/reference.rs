@@ -36,12 +36,15 @@ pub fn install() -> Result<()> {
 
 /// What runs images in tests, what they are made of, and where they are pulled from.
 pub fn install_image_tools() -> Result<()> {
-    let is_there = ["crun", "docker-registry", "redis-cli"].into_iter().all(tools::is_present);
+    let is_there =
+        ["crun", "runc", "zstd", "docker-registry", "redis-cli"].into_iter().all(tools::is_present);
     // The rest of it is in a package of its own.
     let has_all_of_perl = tools::works("perl", &["-Mbignum", "-e", "1"]);
     match is_there && has_all_of_perl && Path::new("/bin/busybox").is_file() {
         true => Ok(()),
-        false => tools::apt(&["crun", "busybox-static", "docker-registry", "redis-tools", "perl"]),
+        false => {
+            tools::apt(&["crun", "runc", "zstd", "busybox-static", "docker-registry", "redis-tools", "perl"])
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 //! What to make and write is decided here; [`Group::make`] does it. Without the right to make groups containers run
 //! without limits, and the agent says so once.
 
+mod kill;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -10,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Container;
 use windlass_api::quantity::Quantity;
+
+pub(crate) use kill::{end, has, kill, kill_others};
 
 /// The period in which CPU time is counted, in microseconds (upstream: QuotaPeriod).
 const CPU_PERIOD: i64 = 100_000;
@@ -71,14 +75,17 @@ impl Layout {
         second.map(|root| Self::V2(root.join(beside)))
     }
 
+    /// Where control groups of either version are mounted.
+    pub fn mounts(mounts: &str) -> impl Iterator<Item = PathBuf> + use<'_> {
+        kinds(mounts).filter(|(_, kind)| matches!(*kind, "cgroup" | "cgroup2")).map(|(point, _)| point.into())
+    }
+
     /// Where the second version is mounted beside the first, which some programs can't stand.
     pub fn second_beside_first(mounts: &str) -> Vec<PathBuf> {
-        let kinds = mounts.lines().filter_map(|line| {
-            let (left, right) = line.split_once(" - ")?;
-            Some((left.split(' ').nth(4)?, right.split(' ').next()?))
-        });
-        match kinds.clone().any(|(_, kind)| kind == "cgroup") {
-            true => kinds.filter(|(_, kind)| *kind == "cgroup2").map(|(point, _)| point.into()).collect(),
+        match kinds(mounts).any(|(_, kind)| kind == "cgroup") {
+            true => {
+                kinds(mounts).filter(|(_, kind)| *kind == "cgroup2").map(|(point, _)| point.into()).collect()
+            }
             false => Vec::new(),
         }
     }
@@ -103,11 +110,14 @@ impl Layout {
         }
     }
 
-    /// Removes the groups that an agent before this one left. Those with processes in them stay.
+    /// Removes the groups that an agent before this one left, and ends what is in them.
     pub(crate) fn sweep(&self) {
         let left = self.trees().into_iter().flat_map(|tree| std::fs::read_dir(tree).into_iter().flatten());
         for entry in left.flatten() {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if let Err(error) = end(&entry.path()) {
+                    tracing::warn!(%error, path = %entry.path().display(), "end what is left in a control group");
+                }
                 remove_group(&entry.path());
             }
         }
@@ -125,6 +135,14 @@ impl Layout {
         let read = |file| std::fs::read_to_string(file).ok();
         Self::read(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)
     }
+}
+
+/// The mount points of `/proc/self/mountinfo` and what is mounted there.
+fn kinds(mounts: &str) -> impl Iterator<Item = (&str, &str)> {
+    mounts.lines().filter_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        Some((left.split(' ').nth(4)?, right.split(' ').next()?))
+    })
 }
 
 /// What a container may use.
@@ -166,12 +184,14 @@ pub struct Group {
     pub directories: Vec<(PathBuf, Vec<(&'static str, String)>)>,
     /// The file that counts processes that were killed for memory.
     pub oom: Option<PathBuf>,
+    /// The directory by which all processes of the container are ended, where nothing else does.
+    pub holds: Option<PathBuf>,
 }
 
 impl Group {
-    /// The group for these limits; `None` when there are none.
-    pub fn plan(layout: &Layout, name: &str, limits: &Limits) -> Option<Self> {
-        if *limits == Limits::default() {
+    /// The group for these limits; `None` when there are none, and the group does not have to hold the container.
+    pub fn plan(layout: &Layout, name: &str, limits: &Limits, holds: bool) -> Option<Self> {
+        if *limits == Limits::default() && !holds {
             return None;
         }
         let quota = limits.cpu.map(|milli| (milli * CPU_PERIOD / 1000).max(CPU_QUOTA_MIN));
@@ -189,12 +209,17 @@ impl Group {
                 files.extend(limits.pids.map(|pids| ("pids.max", pids.to_string())));
                 let directory = root.join(name);
                 let oom = limits.memory.map(|_| directory.join("memory.events"));
-                Self { directories: vec![(directory, files)], oom }
+                let holds = holds.then(|| directory.clone());
+                Self { directories: vec![(directory, files)], oom, holds }
             }
             Layout::V1(trees) => {
                 let mut group = Self::default();
+                // The one that can keep processes from multiplying while they are killed, if it is there.
+                let held_by = trees.contains_key("pids").then_some("pids").or(trees.keys().next().copied());
+                let held_by = held_by.filter(|_| holds);
                 let mut add = |controller: &str, files: Vec<(&'static str, String)>| {
-                    if let Some(tree) = trees.get(controller).filter(|_| !files.is_empty()) {
+                    let is_needed = !files.is_empty() || held_by == Some(controller);
+                    if let Some(tree) = trees.get(controller).filter(|_| is_needed) {
                         group.directories.push((tree.join(name), files));
                     }
                 };
@@ -212,6 +237,8 @@ impl Group {
                 add("pids", limits.pids.map(|pids| ("pids.max", pids.to_string())).into_iter().collect());
                 let oom = trees.get("memory").filter(|_| limits.memory.is_some());
                 group.oom = oom.map(|tree| tree.join(name).join("memory.oom_control"));
+                group.holds =
+                    held_by.and_then(|controller| trees.get(controller)).map(|tree| tree.join(name));
                 group
             }
         })
@@ -324,6 +351,8 @@ mod tests {
     fn the_second_version_is_hidden_only_beside_the_first() {
         assert_eq!(Layout::second_beside_first(MOUNTS_V1), [PathBuf::from("/sys/fs/cgroup/unified")]);
         assert_eq!(Layout::second_beside_first(MOUNTS_V2), Vec::<PathBuf>::new());
+        assert_eq!(Layout::mounts(MOUNTS_V1).count(), 4);
+        assert_eq!(Layout::mounts(MOUNTS_V2).collect::<Vec<_>>(), [PathBuf::from("/sys/fs/cgroup")]);
     }
 
     #[test]
@@ -335,7 +364,7 @@ mod tests {
         let text = |files: &[(&'static str, &str)]| -> Vec<(&'static str, String)> {
             files.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
         };
-        let group = Group::plan(&v1(), "x", &limits).expect("limits");
+        let group = Group::plan(&v1(), "x", &limits, false).expect("limits");
         assert_eq!(
             group,
             Group {
@@ -355,9 +384,10 @@ mod tests {
                     ("/sys/fs/cgroup/pids/windlass/x".into(), text(&[("pids.max", "100")])),
                 ],
                 oom: Some("/sys/fs/cgroup/memory/box/1/windlass/x/memory.oom_control".into()),
+                holds: None,
             }
         );
-        let group = Group::plan(&v2(), "x", &limits).expect("limits");
+        let group = Group::plan(&v2(), "x", &limits, false).expect("limits");
         let files = [
             ("memory.max", "67108864"),
             ("memory.oom.group", "1"),
@@ -370,6 +400,7 @@ mod tests {
         let want = Group {
             directories: vec![(directory.clone(), text(&files))],
             oom: Some(directory.join("memory.events")),
+            holds: None,
         };
         assert_eq!(group, want);
     }
@@ -378,12 +409,35 @@ mod tests {
     fn a_container_without_limits_needs_no_group_and_a_limit_alone_is_a_request() {
         let container = |value| Limits::of(&serde_json::from_value(value).expect("a container"), None);
         let none = container(json!({"name": "c", "resources": {"requests": {"memory": "1Gi"}}}));
-        assert_eq!(Group::plan(&v2(), "x", &none), None);
+        assert_eq!(Group::plan(&v2(), "x", &none, false), None);
         let cpu = container(json!({"name": "c", "resources": {"limits": {"cpu": "1m"}}}));
         assert_eq!(cpu, Limits { cpu: Some(1), cpu_request: Some(1), ..Limits::default() });
-        let group = Group::plan(&v2(), "x", &cpu).expect("a limit");
+        let group = Group::plan(&v2(), "x", &cpu, false).expect("a limit");
         assert_eq!(group.directories[0].1, [("cpu.max", "1000 100000".into()), ("cpu.weight", "1".into())]);
         assert_eq!(group.oom, None);
+    }
+
+    #[test]
+    fn a_container_that_has_to_be_held_has_a_group_without_limits_too() {
+        let held =
+            |layout: &Layout| Group::plan(layout, "x", &Limits::default(), true).expect("it is needed");
+        let only = |directory: &str| Group {
+            directories: vec![(directory.into(), vec![])],
+            oom: None,
+            holds: Some(directory.into()),
+        };
+        assert_eq!(held(&v1()), only("/sys/fs/cgroup/pids/windlass/x"));
+        assert_eq!(held(&v2()), only("/sys/fs/cgroup/system.slice/windlass/x"));
+        let without_pids = Layout::V1(BTreeMap::from([("cpu", "/c".into()), ("memory", "/m".into())]));
+        assert_eq!(held(&without_pids), only("/c/x"));
+        let limits = Limits { pids: Some(7), ..Limits::default() };
+        let group = Group::plan(&v1(), "x", &limits, true).expect("limits");
+        let directory = PathBuf::from("/sys/fs/cgroup/pids/windlass/x");
+        let files = vec![("pids.max", "7".to_owned())];
+        assert_eq!(
+            group,
+            Group { directories: vec![(directory.clone(), files)], oom: None, holds: Some(directory) }
+        );
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub(crate) struct Context {
     cgroups: Option<cgroup::Layout>,
     /// What OCI runtimes must not see.
     pub(crate) hidden: Vec<PathBuf>,
+    /// Where control groups are mounted that they do see.
+    pub(crate) cgroup_mounts: Vec<PathBuf>,
     /// The kernel refuses overlayfs: each container has a copy of its image.
     pub(crate) copies_images: AtomicBool,
     /// It was said that limits can't be kept.
@@ -59,6 +61,9 @@ impl Context {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let cgroups = cgroup::Layout::of_this_process().and_then(|all| all.of_agent(&config.data_dir).ok());
         cgroups.iter().for_each(cgroup::Layout::sweep);
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let hidden = cgroup::Layout::second_beside_first(&mounts);
+        let cgroup_mounts = cgroup::Layout::mounts(&mounts).filter(|point| !hidden.contains(point)).collect();
         Self {
             copies_images: AtomicBool::new(config.copies_images),
             services: Services::watch(config.client.clone()),
@@ -69,9 +74,8 @@ impl Context {
             ledger: Mutex::default(),
             own: security::Own { uid, gid },
             cgroups,
-            hidden: cgroup::Layout::second_beside_first(
-                &std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default(),
-            ),
+            hidden,
+            cgroup_mounts,
             is_unlimited_known: AtomicBool::new(false),
         }
     }
@@ -86,12 +90,19 @@ impl Context {
         self.config.data_dir.join("pods").join(pod.metadata.uid.as_deref().unwrap_or_default())
     }
 
-    /// The control group of one run of a container, if it has limits and this agent may make groups.
-    pub(crate) fn group(&self, pod: &Pod, container: &Container, run: i32) -> Result<Option<Group>, String> {
+    /// The control group of one run of a container, if it has limits or has to be held by it, and this agent may make
+    /// groups.
+    pub(crate) fn group(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        run: i32,
+        holds: bool,
+    ) -> Result<Option<Group>, String> {
         let limits = cgroup::Limits::of(container, self.config.pids_max);
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let name = format!("{uid}.{}.{run}", container.name);
-        let group = self.cgroups.as_ref().and_then(|layout| Group::plan(layout, &name, &limits));
+        let group = self.cgroups.as_ref().and_then(|layout| Group::plan(layout, &name, &limits, holds));
         let Some(group) = group else { return Ok(None) };
         match group.make() {
             Ok(()) => Ok(Some(group)),

@@ -122,7 +122,7 @@ fn sandbox(
     }
     let hostname = spec.hostname.as_ref().or(pod.metadata.name.as_ref());
     let hostname = hostname.filter(|_| !mounts.is_empty() && spec.host_network != Some(true));
-    let group = context.group(pod, container, run).map_err(Error::create)?;
+    let group = context.group(pod, container, run, false).map_err(Error::create)?;
     let sandbox = Sandbox {
         stage: mounts::stage(context, pod),
         hostname: hostname.map(|name| name.chars().take(63).collect()),
@@ -133,7 +133,7 @@ fn sandbox(
         dropped_capabilities: security.dropped_capabilities,
         cgroups: group.iter().flat_map(Group::members).collect(),
         is_optional,
-        image: None,
+        ..Sandbox::default()
     };
     let plain = Sandbox { stage: sandbox.stage.clone(), is_optional, ..Sandbox::default() };
     Ok(((sandbox != plain).then_some(sandbox), group))

@@ -102,7 +102,7 @@ impl Table {
 impl Live {
     fn guest(self, argv: Vec<String>, has_terminal: bool) -> Guest {
         let argv = match &self.exec {
-            Some(exec) => exec.command(argv),
+            Some(exec) => exec.command(argv, has_terminal),
             None => argv,
         };
         Guest { argv, env: self.env, cwd: self.cwd, has_terminal }

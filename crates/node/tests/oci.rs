@@ -1,4 +1,4 @@
-//! Containers of images: real images, a real registry, a real OCI runtime.
+//! Containers of images: real images, a real registry, real OCI runtimes.
 
 mod common;
 
@@ -10,15 +10,17 @@ use common::fixture::{Fixture, ends, never, phase, status};
 use common::images::{
     Archive, Registry, TestImage, TokenRegistry, blobs, busybox, write_layout, write_saved,
 };
-use common::{processes_with, unique_sleep, wait_for, wait_for_text};
+use common::{processes_in, processes_with, unique_sleep, wait_for, wait_for_text};
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::PostParams;
 use serde_json::{Value, json};
 use tar::EntryType;
 use windlass_node::backoff::Limits;
+use windlass_node::images::manifest::Packing;
 use windlass_node::images::registry::Mirrors;
 use windlass_node::images::{Images, Policy, Settings};
+use windlass_node::oci::Kind;
 use windlass_node::streams::Nodes;
 use windlass_node::{Config, Oci, oci};
 use windlass_streams::{Exec, PodStreams, Streams};
@@ -28,18 +30,29 @@ fn keeper_process() {
     common::keeper_entry("keeper_process");
 }
 
-fn runtime() -> oci::Runtime {
-    let path = std::env::var_os("PATH").expect("a path");
-    oci::Runtime::find(&path).expect("the package crun is installed")
+mod crun {
+    const RUNTIME: Kind = Kind::Crun;
+    include!("oci/containers.rs");
 }
 
-/// A node with images.
+mod runc {
+    const RUNTIME: Kind = Kind::Runc;
+    include!("oci/containers.rs");
+}
+
+fn runtime(kind: Kind) -> oci::Runtime {
+    let path = std::env::var_os("PATH").expect("a path");
+    oci::Runtime::find_kind(&path, kind).unwrap_or_else(|| panic!("the package of {kind:?} is installed"))
+}
+
+/// A node with images, and the runtime that is taken where there is a choice.
 async fn node(settings: Settings) -> (Fixture, Arc<Images>, tempfile::TempDir) {
-    node_that(settings, |_| {}).await
+    node_that(Kind::Crun, settings, |_| {}).await
 }
 
 /// A node with images and another configuration.
 async fn node_that(
+    kind: Kind,
     settings: Settings,
     change: impl FnOnce(&mut Config),
 ) -> (Fixture, Arc<Images>, tempfile::TempDir) {
@@ -47,7 +60,7 @@ async fn node_that(
     let settings = Settings { directory: kept.path().join("images"), ..settings };
     let images = Arc::new(Images::open(settings).expect("opened"));
     let fixture = Fixture::with(|config| {
-        config.oci = Some(Oci { runtime: runtime(), images: Arc::clone(&images) });
+        config.oci = Some(Oci { runtime: runtime(kind), images: Arc::clone(&images) });
         config.survey_every = Duration::from_millis(200);
         config.image_backoff = Limits { base: Duration::from_millis(100), max: Duration::from_secs(1) };
         change(config);
@@ -57,11 +70,11 @@ async fn node_that(
 }
 
 /// A node whose images are those of a layout with this one.
-async fn node_with(image: &TestImage) -> (Fixture, [tempfile::TempDir; 2]) {
+async fn node_with(kind: Kind, image: &TestImage) -> (Fixture, [tempfile::TempDir; 2]) {
     let layout = tempfile::tempdir().expect("a directory");
     write_layout(layout.path(), "test/busybox:1", image);
-    let (fixture, _, kept) =
-        node(Settings { image_dirs: vec![layout.path().to_owned()], ..Settings::default() }).await;
+    let settings = Settings { image_dirs: vec![layout.path().to_owned()], ..Settings::default() };
+    let (fixture, _, kept) = node_that(kind, settings, |_| {}).await;
     (fixture, [layout, kept])
 }
 
@@ -86,295 +99,6 @@ fn waits_with(reason: &'static str) -> impl Fn(&Pod) -> bool {
 }
 
 #[tokio::test]
-async fn a_container_of_an_image_ends_with_its_exit_code() {
-    let (fixture, _kept) = node_with(&busybox(json!({}))).await;
-    for (name, text, want) in [
-        ("good", "echo out; echo err >&2", "c Completed 0 restarts=0"),
-        ("bad", "exit 42", "c Error 42 restarts=0"),
-        ("child", "sh -c 'kill -9 $$$$'; exit $?", "c Error 137 restarts=0"),
-    ] {
-        fixture.create(name, never(json!([script(text)]))).await;
-        let pod = fixture.ended(name).await;
-        assert_eq!(ends(&pod), [want], "{name}: {}", log(&fixture, &pod));
-    }
-    let good = fixture.ended("good").await;
-    assert_eq!(log(&fixture, &good), "out\nerr\n");
-    let container = &status(&good).container_statuses.as_ref().expect("statuses")[0];
-    assert!(container.image_id.starts_with("docker.io/test/busybox@sha256:"), "{container:?}");
-}
-
-#[tokio::test]
-async fn what_the_image_says_is_what_runs_unless_the_pod_says_otherwise() {
-    let run = json!({
-        "Entrypoint": ["sh", "-c", "echo $0 $A $(pwd) $(id -u):$(id -g):$(id -G)"], "Cmd": ["cmd"],
-        "Env": ["A=image", "PATH=/bin"], "WorkingDir": "/tmp", "User": "web",
-    });
-    let (fixture, _kept) = node_with(&busybox(run)).await;
-    for (name, changes, want) in [
-        ("image", json!({}), "cmd image /tmp 33:34:34 40\n"),
-        ("args", json!({"args": ["arg"]}), "arg image /tmp 33:34:34 40\n"),
-        (
-            "all",
-            json!({
-                "command": ["sh", "-c", "echo $0 $A $(pwd) $(id -u):$(id -g)", "own"], "env": [{"name": "A", "value": "pod"}],
-                "workingDir": "/etc", "securityContext": {"runAsUser": 7, "runAsGroup": 8},
-            }),
-            "own pod /etc 7:8\n",
-        ),
-    ] {
-        let mut container = json!({"name": "c", "image": "test/busybox:1"});
-        container.as_object_mut().expect("an object").extend(changes.as_object().expect("an object").clone());
-        fixture.create(name, never(json!([container]))).await;
-        let pod = fixture.ended(name).await;
-        assert_eq!(
-            (log(&fixture, &pod).as_str(), ends(&pod)),
-            (want, vec!["c Completed 0 restarts=0".into()]),
-            "{name}"
-        );
-    }
-}
-
-#[tokio::test]
-async fn a_container_sees_its_own_files_and_volumes_and_nothing_of_the_machine() {
-    let (fixture, _kept) = node_with(&busybox(json!({}))).await;
-    let machine = tempfile::tempdir().expect("a directory");
-    std::fs::create_dir(machine.path().join("part")).expect("made");
-    std::fs::write(machine.path().join("part/file"), "part").expect("written");
-    std::os::unix::fs::symlink("/etc", machine.path().join("link")).expect("linked");
-    let text = "set -e; cat /etc/hostname; grep -c pod1 /etc/hosts || true; test -e /etc/resolv.conf; echo new > /old; cat /old; \
-                echo a > /data/a; cat /part/file; test ! -e /etc/shadow; test ! -e /usr; ls /proc | head -1; \
-                echo said > /dev/termination-log; if touch /ro/x; then exit 9; fi; test -w /dev/null; hostname; exit 3";
-    let mut container = script(text);
-    container["volumeMounts"] = json!([
-        {"name": "empty", "mountPath": "/data"},
-        {"name": "host", "mountPath": "/part", "subPath": "part"},
-        {"name": "host", "mountPath": "/ro", "readOnly": true},
-    ]);
-    let mut spec = never(json!([container]));
-    spec["volumes"] =
-        json!([{"name": "empty", "emptyDir": {}}, {"name": "host", "hostPath": {"path": machine.path()}}]);
-    fixture.create("pod1", spec.clone()).await;
-    let pod = fixture.ended("pod1").await;
-    let said = log(&fixture, &pod);
-    assert_eq!(ends(&pod), ["c Error 3 restarts=0"], "{said}");
-    assert!(
-        said.starts_with("pod1\n") && said.contains("new\npart1\n") && said.ends_with("pod1\n"),
-        "{said}"
-    );
-    let end = status(&pod).container_statuses.as_ref().expect("statuses")[0].state.clone().expect("a state");
-    assert_eq!(end.terminated.expect("ended").message.as_deref(), Some("said\n"));
-
-    // A part of a volume that leads out of it is never mounted.
-    spec["containers"][0]["volumeMounts"][1]["subPath"] = json!("link");
-    fixture.create("pod2", spec).await;
-    let pod = fixture.ended("pod2").await;
-    assert_eq!(ends(&pod), ["c StartError 128 restarts=0"]);
-}
-
-#[tokio::test]
-async fn the_security_context_is_kept() {
-    let (fixture, _kept) = node_with(&busybox(json!({}))).await;
-    let shown = "cat /proc/self/status | while read a b; do case $a in CapEff:|NoNewPrivs:|Seccomp:) echo $a $b;; esac; done; \
-                 if touch /x; then echo writable; fi; if mount -t tmpfs x /tmp; then echo mounted; fi; true";
-    for (name, context, want) in [
-        ("default", json!({}), "CapEff: 00000000a00425fb\nNoNewPrivs: 0\nSeccomp: 0\nwritable\n"),
-        (
-            "strict",
-            json!({
-                "capabilities": {"drop": ["ALL"]}, "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            }),
-            "CapEff: 0000000000000000\nNoNewPrivs: 1\nSeccomp: 2\n",
-        ),
-        (
-            "filtered",
-            json!({"capabilities": {"drop": ["ALL"], "add": ["SYS_ADMIN"]}, "seccompProfile": {"type": "RuntimeDefault"}}),
-            "CapEff: 0000000000200000\nNoNewPrivs: 0\nSeccomp: 2\nwritable\n",
-        ),
-    ] {
-        let mut container = script(&format!("{{ {shown}; }} 2>/dev/null"));
-        container["securityContext"] = context;
-        fixture.create(name, never(json!([container]))).await;
-        let pod = fixture.ended(name).await;
-        assert_eq!(log(&fixture, &pod), want, "{name} {:?}", ends(&pod));
-    }
-}
-
-#[tokio::test]
-async fn a_privileged_container_has_all_capabilities_that_there_are() {
-    let (fixture, _kept) = node_with(&busybox(json!({}))).await;
-    let mut container = script("grep CapEff /proc/self/status");
-    container["securityContext"] = json!({"privileged": true});
-    fixture.create("p", never(json!([container]))).await;
-    let pod = fixture.ended("p").await;
-    let own = std::fs::read_to_string("/proc/self/status").expect("readable");
-    let own =
-        own.lines().find(|line| line.starts_with("CapBnd")).expect("a line").replace("CapBnd", "CapEff");
-    let got = (log(&fixture, &pod), ends(&pod));
-    assert_eq!(got, (format!("{own}\n"), vec!["c Completed 0 restarts=0".to_owned()]));
-}
-
-#[tokio::test]
-async fn a_container_that_needs_more_memory_than_it_may_have_is_killed_for_it() {
-    let (fixture, _kept) = node_with(&busybox(json!({}))).await;
-    let mut container = script("dd if=/dev/zero of=/dev/null bs=64M count=1; exit $?");
-    container["resources"] = json!({"limits": {"memory": "24Mi"}});
-    fixture.create("p", never(json!([container]))).await;
-    let pod = fixture.ended("p").await;
-    assert_eq!(ends(&pod), ["c OOMKilled 137 restarts=0"], "{}", log(&fixture, &pod));
-}
-
-#[tokio::test]
-async fn a_container_that_writes_more_than_it_may_is_evicted() {
-    let (fixture, _kept) = node_with(&busybox(json!({}))).await;
-    let mut container = script("dd if=/dev/zero of=/large bs=1M count=4; sleep 1000");
-    container["resources"] = json!({"limits": {"ephemeral-storage": "1Mi"}});
-    fixture.create("p", never(json!([container]))).await;
-    let pod = fixture.ended("p").await;
-    let status = status(&pod);
-    assert_eq!(status.reason.as_deref(), Some("Evicted"));
-    let want = "Pod ephemeral local storage usage exceeds the total limit of containers 1Mi. ";
-    assert_eq!(status.message.as_deref(), Some(want));
-}
-
-#[tokio::test]
-async fn a_deleted_pod_gets_its_grace_and_nothing_of_it_is_left() {
-    let (fixture, _kept) = node_with(&busybox(json!({"StopSignal": "SIGQUIT"}))).await;
-    let sleep = unique_sleep();
-    for (name, text, want) in [
-        ("listens", format!("trap 'exit 5' QUIT; sleep {sleep} & echo ready; wait"), "c Error 5 restarts=0"),
-        ("does-not", format!("trap '' QUIT; sleep {sleep} & echo ready; wait"), "c Error 137 restarts=0"),
-    ] {
-        let mut spec = never(json!([script(&text)]));
-        spec["terminationGracePeriodSeconds"] = json!(1);
-        fixture.create(name, spec).await;
-        let pod = fixture.running(name).await;
-        wait_for_text(&fixture.log(&pod, "c", 0), "ready").await;
-        let (_, last) = fixture.watch(name, true, |pod| pod.is_none_or(|pod| phase(pod) == "Failed")).await;
-        assert_eq!(ends(&last.expect("still there")), [want], "{name}");
-        assert_eq!(processes_with(&sleep), [0; 0], "{name}");
-        let bundle = fixture
-            .directory
-            .path()
-            .join("pods")
-            .join(pod.metadata.uid.as_deref().expect("a uid"))
-            .join("oci/c.0");
-        wait_for("the bundle to go", || (!bundle.exists()).then_some(())).await;
-    }
-}
-
-#[tokio::test]
-async fn containers_die_with_their_agent() {
-    let (fixture, _kept) = node_with(&busybox(json!({}))).await;
-    let sleep = unique_sleep();
-    // Its own session, and an environment that says nothing: only the kernel can still know whose it is.
-    fixture
-        .create("p", never(json!([script(&format!("exec env -i sh -c 'sleep {sleep} & echo ready; wait'"))])))
-        .await;
-    let pod = fixture.running("p").await;
-    wait_for_text(&fixture.log(&pod, "c", 0), "ready").await;
-    assert!(!processes_with(&sleep).is_empty());
-    drop(fixture);
-    wait_for("the processes to go", || processes_with(&sleep).is_empty().then_some(())).await;
-}
-
-#[tokio::test]
-async fn hooks_and_probes_run_in_the_container() {
-    let (fixture, _kept) = node_with(&busybox(json!({}))).await;
-    let mut container = script(
-        "while ! test -e /hook; do sleep 0.01; done; cat /hook; while ! test -e /probed; do sleep 0.01; done; exit 4",
-    );
-    container["lifecycle"] =
-        json!({"postStart": {"exec": {"command": ["sh", "-c", "echo $HOSTNAME > /hook"]}}});
-    container["readinessProbe"] =
-        json!({"exec": {"command": ["touch", "/probed"]}, "periodSeconds": 1, "timeoutSeconds": 60});
-    fixture.create("hooked", never(json!([container]))).await;
-    let pod = fixture.ended("hooked").await;
-    assert_eq!((log(&fixture, &pod).as_str(), ends(&pod)), ("hooked\n", vec!["c Error 4 restarts=0".into()]));
-}
-
-#[tokio::test]
-async fn a_process_joins_a_container_with_and_without_a_terminal() {
-    let (fixture, _kept) = node_with(&busybox(json!({"Env": ["A=image"]}))).await;
-    let pod =
-        fixture.create("p", never(json!([script("trap 'exit 0' TERM; while :; do sleep 0.01; done")]))).await;
-    fixture.running("p").await;
-    let nodes = Nodes::of(std::slice::from_ref(&fixture.agent));
-    let container = windlass_streams::Container {
-        node: "here".into(),
-        namespace: "default".into(),
-        pod: "p".into(),
-        uid: pod.metadata.uid.expect("a uid"),
-        name: "c".into(),
-    };
-    for (streams, script, want, code) in [
-        (Streams { stdout: true, ..Streams::default() }, "echo $A $HOSTNAME; exit 3", "image p\n", 3),
-        (
-            Streams { stdout: true, tty: true, ..Streams::default() },
-            "test -t 1 && echo terminal $A; exit 4",
-            "terminal image\r\n",
-            4,
-        ),
-    ] {
-        let command = ["sh", "-c", script].map(str::to_owned).to_vec();
-        let session = nodes.exec(container.clone(), Exec { command, streams }).await.expect("it starts");
-        let said = session.stdout.try_fold(Vec::new(), async |all, piece| Ok([all, piece.to_vec()].concat()));
-        let (said, ended) = tokio::join!(said, session.ended);
-        assert_eq!(
-            (String::from_utf8_lossy(&said.expect("read")).as_ref(), ended),
-            (want, Ok(code)),
-            "{script}"
-        );
-    }
-}
-
-#[tokio::test]
-async fn a_command_that_is_not_in_the_image_is_a_start_error() {
-    let (fixture, _kept) = node_with(&busybox(json!({}))).await;
-    fixture
-        .create("p", never(json!([{"name": "c", "image": "test/busybox:1", "command": ["no-such-program"]}])))
-        .await;
-    let pod = fixture.ended("p").await;
-    assert_eq!(ends(&pod), ["c StartError 128 restarts=0"]);
-    let end = status(&pod).container_statuses.as_ref().expect("statuses")[0].state.clone().expect("a state");
-    let message = end.terminated.expect("ended").message.unwrap_or_default();
-    assert!(message.contains("executable file `no-such-program` not found"), "{message}");
-}
-
-#[tokio::test]
-async fn a_container_is_started_again_in_a_fresh_root() {
-    let (fixture, _kept) = node_with(&busybox(json!({}))).await;
-    let mut spec = never(json!([script(
-        "test ! -e /seen && touch /seen && echo x >> /data/runs; test $(wc -l < /data/runs) = 3"
-    )]));
-    spec["restartPolicy"] = json!("OnFailure");
-    spec["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/data"}]);
-    spec["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
-    fixture.create("p", spec).await;
-    let pod = fixture.ended("p").await;
-    assert_eq!(ends(&pod), ["c Completed 0 restarts=2"]);
-}
-
-#[tokio::test]
-async fn upper_layers_hide_what_lower_ones_have_mounted_or_copied() {
-    let mut image = busybox(json!({}));
-    image.layers.push(Archive::new().file("dir/one", "1").file("dir/two", "2").file("gone", "x").finish());
-    let upper = Archive::new().file(".wh.gone", "").file("old", "upper");
-    image.layers.push(upper.file("dir/.wh..wh..opq", "").file("dir/three", "3").finish());
-    let layout = tempfile::tempdir().expect("a directory");
-    write_layout(layout.path(), "test/busybox:1", &image);
-    for is_copied in [false, true] {
-        let settings = Settings { image_dirs: vec![layout.path().to_owned()], ..Settings::default() };
-        let (fixture, _images, _kept) = node_that(settings, |config| config.copies_images = is_copied).await;
-        let text = "cat /old; echo; ls /dir; test ! -e /gone; grep -c '^overlay / ' /proc/mounts; true";
-        fixture.create("p", never(json!([script(text)]))).await;
-        let pod = fixture.ended("p").await;
-        let want = format!("upper\nthree\n{}\n", i32::from(!is_copied));
-        assert_eq!((log(&fixture, &pod), phase(&pod)), (want, "Succeeded"));
-    }
-}
-
-#[tokio::test]
 async fn an_archive_of_docker_save_is_an_image() {
     let directory = tempfile::tempdir().expect("a directory");
     write_saved(&directory.path().join("saved.tar"), "saved:2", &busybox(json!({"Cmd": ["echo", "saved"]})));
@@ -383,6 +107,23 @@ async fn an_archive_of_docker_save_is_an_image() {
     fixture.create("p", never(json!([{"name": "c", "image": "saved:2", "imagePullPolicy": "Never"}]))).await;
     let pod = fixture.ended("p").await;
     assert_eq!((log(&fixture, &pod).as_str(), phase(&pod)), ("saved\n", "Succeeded"));
+}
+
+#[tokio::test]
+async fn layers_may_be_packed_by_gzip_zstd_or_not_at_all() {
+    let registry = Registry::start(None);
+    let (fixture, _images, _kept) = node(Settings::default()).await;
+    for (name, packing) in [("plain", Packing::Plain), ("gzip", Packing::Gzip), ("zstd", Packing::Zstd)] {
+        let mut image = busybox(json!({"Cmd": ["cat", "/packed"]}));
+        image.packing = packing;
+        // Another one for each, so that none is there already.
+        image.layers.push(Archive::new().file("packed", name).finish());
+        registry.push("packed", name, &image, None).await;
+        let image = format!("{}/packed:{name}", registry.address);
+        fixture.create(name, never(json!([{"name": "c", "image": image}]))).await;
+        let pod = fixture.ended(name).await;
+        assert_eq!((log(&fixture, &pod).as_str(), phase(&pod)), (name, "Succeeded"));
+    }
 }
 
 #[tokio::test]
@@ -614,26 +355,4 @@ async fn a_pod_whose_image_is_on_its_way_can_be_deleted() {
     assert_eq!(waiting(&pod).map(|(reason, _)| reason).as_deref(), Some("ContainerCreating"));
     let (phases, _) = fixture.watch("p", true, |pod| pod.is_none()).await;
     assert_eq!(phases, ["Pending", "Failed", "gone"]);
-}
-
-#[tokio::test]
-async fn a_privileged_container_has_the_devices_of_the_machine_and_leaves_nothing_in_its_dev() {
-    let (fixture, _kept) = node_with(&busybox(json!({}))).await;
-    let message = Path::new("/dev/termination-log");
-    assert!(!message.exists(), "something else has left it there");
-    let devices = windlass_node::oci::devices::below(Path::new("/dev")).expect("read");
-    let seen = |kind: bool| devices.iter().find(|device| device.is_block == kind);
-    let tests: Vec<String> = [(true, "-b"), (false, "-c")]
-        .into_iter()
-        .filter_map(|(kind, test)| Some(format!("[ {test} {} ]", seen(kind)?.path.display())))
-        .collect();
-    assert!(!tests.is_empty(), "{devices:?}");
-    let mut privileged =
-        script(&format!("{} && : > /dev/left && echo fine > /dev/termination-log", tests.join(" && ")));
-    privileged["securityContext"] = json!({"privileged": true});
-    fixture.create("p", never(json!([privileged]))).await;
-    let pod = fixture.ended("p").await;
-    let want = (vec!["c Completed 0 restarts=0".to_owned()], "Succeeded");
-    assert_eq!((ends(&pod), phase(&pod)), want, "{:?}", pod.status);
-    assert!(!message.exists() && !Path::new("/dev/left").exists(), "nothing is left on the machine");
 }

@@ -46,21 +46,30 @@ pub struct Runtime {
 impl Runtime {
     /// The first that is found in the directories of a `PATH`: crun, for it is the quickest, then runc, then youki.
     pub fn find(path: &std::ffi::OsStr) -> Option<Self> {
-        for (kind, name) in [(Kind::Crun, "crun"), (Kind::Runc, "runc"), (Kind::Youki, "youki")] {
-            let mut places = std::env::split_paths(path).map(|directory| directory.join(name));
-            if let Some(program) = places.find(|program| is_program(program)) {
-                return Some(Self { kind, program });
-            }
-        }
-        None
+        [Kind::Crun, Kind::Runc, Kind::Youki].into_iter().find_map(|kind| Self::find_kind(path, kind))
+    }
+
+    /// The first of a kind.
+    pub fn find_kind(path: &std::ffi::OsStr, kind: Kind) -> Option<Self> {
+        let name = match kind {
+            Kind::Crun => "crun",
+            Kind::Runc => "runc",
+            Kind::Youki => "youki",
+        };
+        let mut places = std::env::split_paths(path).map(|directory| directory.join(name));
+        let program = places.find(|program| is_program(program))?;
+        Some(Self { kind, program })
     }
 
     fn command(&self, state: &Path) -> Vec<String> {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let mut argv = vec![text(&self.program), "--root".into(), text(state)];
-        if self.kind == Kind::Crun {
-            // The keeper has put it in its group already.
-            argv.push("--cgroup-manager=disabled".into());
+        // The keeper has put it in its group already.
+        match self.kind {
+            Kind::Crun => argv.push("--cgroup-manager=disabled".into()),
+            // It goes on without groups of its own where it may not make any, which `Root::read_only` sees to.
+            Kind::Runc => argv.extend(["--rootless".into(), "true".into()]),
+            Kind::Youki => {}
         }
         argv
     }
@@ -73,6 +82,8 @@ impl Runtime {
         argv.extend([
             "--log".into(),
             text(&bundle.errors),
+            "--log-format".into(),
+            "json".into(),
             "run".into(),
             "--bundle".into(),
             text(&bundle.root),
@@ -134,6 +145,8 @@ pub fn stop_signal(text: &str) -> Signal {
 /// How a process joins a container of this runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exec {
+    /// Which runtime.
+    pub kind: Kind,
     /// What stands before its command line.
     pub prefix: Vec<String>,
     /// The container.
@@ -141,11 +154,16 @@ pub struct Exec {
 }
 
 impl Exec {
-    /// The command line that runs `argv` in the container. It has the streams of the runtime, a terminal too: one that the
-    /// runtime makes itself shows what crun has to say about it between the lines.
-    pub fn command(&self, argv: Vec<String>) -> Vec<String> {
+    /// The command line that runs `argv` in the container. With crun it has the streams of the runtime, a terminal too: one
+    /// that crun makes itself shows what it has to say about it between the lines. Others pass on what goes through pipes,
+    /// and have to make a terminal in the container where theirs is one.
+    pub fn command(&self, argv: Vec<String>, has_terminal: bool) -> Vec<String> {
+        let terminal = match self.kind {
+            Kind::Crun => None,
+            Kind::Runc | Kind::Youki => has_terminal.then(|| "--tty".to_owned()),
+        };
         let own = [self.id.clone()];
-        self.prefix.iter().cloned().chain(own).chain(argv).collect()
+        self.prefix.iter().cloned().chain(terminal).chain(own).chain(argv).collect()
     }
 }
 
@@ -192,7 +210,14 @@ mod tests {
 
     #[test]
     fn a_process_joins_by_the_runtimes_own_command() {
-        let exec = Exec { prefix: vec!["crun".into(), "exec".into()], id: "i".into() };
-        assert_eq!(exec.command(vec!["ls".into(), "-l".into()]), ["crun", "exec", "i", "ls", "-l"]);
+        for (kind, has_terminal, want) in [
+            (Kind::Crun, false, vec!["x", "exec", "i", "ls", "-l"]),
+            (Kind::Crun, true, vec!["x", "exec", "i", "ls", "-l"]),
+            (Kind::Runc, false, vec!["x", "exec", "i", "ls", "-l"]),
+            (Kind::Runc, true, vec!["x", "exec", "--tty", "i", "ls", "-l"]),
+        ] {
+            let exec = Exec { kind, prefix: vec!["x".into(), "exec".into()], id: "i".into() };
+            assert_eq!(exec.command(vec!["ls".into(), "-l".into()], has_terminal), want);
+        }
     }
 }

@@ -77,8 +77,11 @@ pub(crate) async fn process(
     };
     let mut config = spec::config(&view).map_err(Error::config)?;
     if oci.runtime.kind != Kind::Crun {
-        // These replace a file where crun writes to a pipe.
-        let script = format!("echo > '{}'", paths.started.display());
+        // These replace a file where crun writes to a pipe. What they tell a hook, the number of the process among it, has to
+        // be read: they would pass on the signal that they get otherwise.
+        let number = r#"s/.*"pid": *\([0-9]*\).*/\1/p"#;
+        // Said at once, for nobody listens any longer then.
+        let script = format!("number=$(sed -n '{number}'); echo \"$number\" > '{}'", paths.started.display());
         config["hooks"] =
             serde_json::json!({"poststart": [{"path": "/bin/sh", "args": ["sh", "-c", script]}]});
     }
@@ -91,7 +94,12 @@ pub(crate) async fn process(
         }
         false => image.layers.clone(),
     };
-    let group = context.group(pod, container, run).map_err(Error::create)?;
+    let has_machine_pids = spec.host_pid == Some(true);
+    let group = context.group(pod, container, run, has_machine_pids).map_err(Error::create)?;
+    let held_by = group.as_ref().and_then(|group| group.holds.clone());
+    if has_machine_pids && held_by.is_none() {
+        return Err(Error::config("hostPID needs control groups, which this node may not make".into()));
+    }
     let root = Root {
         layers,
         upper: paths.upper.clone(),
@@ -99,10 +107,16 @@ pub(crate) async fn process(
         target: paths.rootfs.clone(),
         has_devices: is_privileged,
         hidden: context.hidden.clone(),
+        read_only: match oci.runtime.kind {
+            Kind::Crun => Vec::new(),
+            Kind::Runc | Kind::Youki => context.cgroup_mounts.clone(),
+        },
+        has_machine_pids,
     };
     let sandbox = Sandbox {
         mounts: parts,
         cgroups: group.iter().flat_map(Group::members).collect(),
+        held_by,
         image: Some(root),
         ..Sandbox::default()
     };
@@ -115,7 +129,7 @@ pub(crate) async fn process(
         sandbox: Some(Box::new(sandbox)),
         starts: Some(Starts { told_by: paths.started.clone(), errors: paths.errors.clone() }),
     };
-    let exec = Exec { prefix: oci.runtime.exec(&paths), id: paths.id.clone() };
+    let exec = Exec { kind: oci.runtime.kind, prefix: oci.runtime.exec(&paths), id: paths.id.clone() };
     Ok(Prepared { process, group, bundle: Some(paths.root), exec: Some(exec) })
 }
 

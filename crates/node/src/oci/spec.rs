@@ -78,15 +78,20 @@ pub type Error = String;
 
 /// The configuration.
 pub fn config(view: &View<'_>) -> Result<Value, Error> {
-    refuse(view.pod, view.container)?;
+    // What this runtime can't do is never left out in silence.
+    security::refuse(view.pod, view.container, "the OCI runtime")?;
     let own = view.container.security_context.as_ref();
     let is_privileged = own.and_then(|c| c.privileged) == Some(true);
     let capabilities = capabilities(view.container, view.capabilities)?;
     let env: Vec<String> = view.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let mut namespaces = vec![json!({"type": "pid"}), json!({"type": "mount"}), json!({"type": "uts"})];
-    if view.pod.host_ipc != Some(true) {
-        namespaces.push(json!({"type": "ipc"}));
-    }
+    let namespaces = [
+        ("pid", view.pod.host_pid != Some(true)),
+        ("mount", true),
+        ("uts", true),
+        ("ipc", view.pod.host_ipc != Some(true)),
+    ];
+    let namespaces: Vec<Value> =
+        namespaces.iter().filter(|(_, is_own)| *is_own).map(|(kind, _)| json!({"type": kind})).collect();
     let paths = |paths: &[&str]| if is_privileged { json!([]) } else { json!(paths) };
     let mut linux = json!({
         "devices": view.devices.iter().map(device).collect::<Vec<_>>(),
@@ -124,15 +129,6 @@ pub fn config(view: &View<'_>) -> Result<Value, Error> {
         "mounts": mounts(view.mounts, is_privileged),
         "linux": linux,
     }))
-}
-
-/// What this runtime can't do is never left out in silence.
-fn refuse(pod: &PodSpec, container: &Container) -> Result<(), Error> {
-    security::refuse(pod, container, "the OCI runtime")?;
-    match pod.host_pid == Some(true) {
-        true => Err("hostPID is not supported by the OCI runtime".into()),
-        false => Ok(()),
-    }
 }
 
 fn device(device: &Device) -> Value {
@@ -295,17 +291,28 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_may_share_what_the_machine_has() {
+        for (pod, want) in [
+            (json!({}), vec!["pid", "mount", "uts", "ipc"]),
+            (json!({"hostPID": true}), vec!["mount", "uts", "ipc"]),
+            (json!({"hostPID": true, "hostIPC": true}), vec!["mount", "uts"]),
+        ] {
+            let config = view_of(pod.clone(), json!({})).expect("fine");
+            let want: Vec<Value> = want.into_iter().map(|kind| json!({"type": kind})).collect();
+            assert_eq!(config["linux"]["namespaces"], json!(want), "{pod}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_done_is_refused() {
-        for (pod, context, want) in [
-            (json!({"hostPID": true}), json!({}), "hostPID is not supported by the OCI runtime"),
+        for (context, want) in [
             (
-                json!({}),
                 json!({"seLinuxOptions": {"level": "s0"}}),
                 "securityContext: seLinuxOptions is not supported by the OCI runtime",
             ),
-            (json!({}), json!({"capabilities": {"add": ["FLY"]}}), "unknown capability \"FLY\""),
+            (json!({"capabilities": {"add": ["FLY"]}}), "unknown capability \"FLY\""),
         ] {
-            let got = view_of(pod, json!({"securityContext": context}));
+            let got = view_of(json!({}), json!({"securityContext": context}));
             assert_eq!(got.err().as_deref(), Some(want));
         }
     }

@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 
 use super::protocol::{self, Exit, Guest, Process, Report, Request, StartError};
 use super::streams;
+use crate::cgroup;
 
 /// The argument with which this program is run again as its own keeper.
 pub const KEEPER_ARGUMENT: &str = "__keeper";
@@ -89,6 +90,8 @@ type Sink = Box<dyn Fn(Event) + Send>;
 struct Live {
     sink: Sink,
     pid: Option<i32>,
+    /// The control group whose processes all end with it.
+    held_by: Option<PathBuf>,
 }
 
 /// What there is while a keeper lives.
@@ -128,7 +131,8 @@ impl Host {
         let id = self.shared.next.fetch_add(1, Ordering::Relaxed);
         match self.shared.link.lock().as_mut() {
             Some(link) => {
-                link.processes.insert(id, Live { sink: Box::new(sink), pid: None });
+                let held_by = process.sandbox.as_ref().and_then(|sandbox| sandbox.held_by.clone());
+                link.processes.insert(id, Live { sink: Box::new(sink), pid: None, held_by });
                 // Closed when the keeper has just died: then `lose_all` answers for every process.
                 let _ = link.requests.send(Request::Start { id, process });
             }
@@ -144,7 +148,7 @@ impl Host {
         match self.shared.link.lock().as_mut() {
             Some(link) => match streams::send(&link.streams, streams) {
                 Ok(()) => {
-                    link.processes.insert(id, Live { sink: Box::new(sink), pid: None });
+                    link.processes.insert(id, Live { sink: Box::new(sink), pid: None, held_by: None });
                     // Under the same lock, so that streams and requests come in the same order.
                     let _ = link.requests.send(Request::Join { id, guest });
                 }
@@ -262,6 +266,11 @@ fn pass_on(shared: &Shared, report: Report) {
 fn lose_all(shared: &Shared) {
     let link = shared.link.lock().take();
     for live in link.into_iter().flat_map(|link| link.processes.into_values()) {
+        if let Some(group) = &live.held_by
+            && let Err(error) = cgroup::end(group)
+        {
+            tracing::error!(%error, "end what a container has left");
+        }
         match live.pid {
             Some(pid) => {
                 if let Some(pid) = Pid::from_raw(pid) {

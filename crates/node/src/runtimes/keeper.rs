@@ -19,7 +19,8 @@
 //! * **An end is an end.** A container has ended when its main process has, and then the rest of it is
 //!   killed, as the end of PID 1 does in a container. Members are known by their session or, if they made
 //!   their own, by `MARKER` in their environment. Only when none is left the agent hears of the exit. Who
-//!   clears the environment and makes a session lives on until the keeper ends.
+//!   clears the environment and makes a session lives on until the keeper ends, unless a pid namespace or a
+//!   control group (`Sandbox::held_by`) holds all of the container.
 //! * **It is cheap.** A fork copies the page tables of this process, not those of an agent with a gigabyte of
 //!   pods.
 //!
@@ -34,8 +35,9 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Pid, Rlimit, Signal, WaitOptions, WaitStatus};
-use tokio::io::AsyncWriteExt;
+use rustix::process::{Pid, PidfdFlags, Rlimit, Signal, WaitOptions, WaitStatus};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::net::unix::pipe::Receiver;
@@ -45,6 +47,7 @@ use super::output::{Output, new_log};
 use super::protocol::{self, Exit, Guest, Process, Report, Request, StartError, Starts};
 use super::sandbox::{self, Sandbox};
 use super::{streams, takeover};
+use crate::cgroup;
 
 /// The environment variable that says to which container a process belongs.
 pub const MARKER: &str = "WINDLASS_CONTAINER";
@@ -57,6 +60,9 @@ pub(crate) const PLACE: &str = "WINDLASS_KEEPER_PLACE";
 const ENVIRONMENT_TRIES: u32 = 5000;
 /// Where its environment ends, among the fields of `/proc/<pid>/stat` from the state on: 0 as long as it has none.
 const ENVIRONMENT_END: usize = 48;
+
+/// How often to kill what the first process of a container has left, a millisecond apart, before the runtime is killed too.
+const END_OTHERS_TRIES: u32 = 200;
 
 /// The longest text of a runtime that is passed on.
 const RUNTIME_ERROR_BYTES_MAX: usize = 4096;
@@ -103,11 +109,13 @@ async fn keep(socket: std::os::unix::net::UnixStream, files: Option<Rlimit>) -> 
     let (read, write) = UnixStream::from_std(socket)?.into_split();
     let mut requests = tokio::io::BufReader::new(read);
     let (starts, mut started) = tokio::sync::mpsc::unbounded_channel();
+    let (firsts, mut first_ended) = tokio::sync::mpsc::unbounded_channel();
     let mut keeper = Keeper {
         containers: BTreeMap::new(),
         guests: BTreeMap::new(),
         strangers: BTreeSet::new(),
         starts,
+        firsts,
         files,
         out: Vec::new(),
         write,
@@ -122,6 +130,10 @@ async fn keep(socket: std::os::unix::net::UnixStream, files: Option<Rlimit>) -> 
             _ = child_ended.recv() => false,
             Some(pid) = started.recv() => {
                 keeper.has_started(pid);
+                false
+            }
+            Some(pid) = first_ended.recv() => {
+                keeper.end_others(pid);
                 false
             }
             ready = readable(&mut requests) => ready?,
@@ -164,9 +176,11 @@ struct Starting {
 }
 
 impl Starting {
-    /// Whether it has said so, also if nobody has heard it yet.
-    fn is_told(&self) -> bool {
-        rustix::io::read(&*self.told_by, &mut [0_u8; 32]).is_ok_and(|count| count > 0)
+    /// What it has said, also if nobody has heard it yet: the first process of the container.
+    fn told(&self) -> Option<String> {
+        let mut said = [0_u8; 32];
+        let count = rustix::io::read(&*self.told_by, &mut said).ok().filter(|count| *count > 0)?;
+        Some(String::from_utf8_lossy(&said[..count]).trim().to_owned())
     }
 
     /// What it said about why not.
@@ -189,13 +203,19 @@ impl Drop for Starting {
     }
 }
 
-/// What a runtime wrote in its log, without the times that stand before it.
+/// What a runtime wrote in its log, which is lines of JSON: its errors, and all of it where it calls nothing an error.
 fn runtime_error(text: &str) -> String {
-    let plain = |line: &str| match line.split_once(": ") {
-        Some((time, rest)) if time.starts_with(|c: char| c.is_ascii_digit()) => rest.to_owned(),
-        _ => line.to_owned(),
-    };
-    text.lines().map(plain).collect::<Vec<_>>().join("; ")
+    #[derive(serde::Deserialize)]
+    struct Line {
+        level: String,
+        msg: String,
+    }
+    let lines = || text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
+    let errors: Vec<String> = lines().filter(|line| line.level == "error").map(|line| line.msg).collect();
+    match errors.is_empty() {
+        true => text.to_owned(),
+        false => errors.join("; "),
+    }
 }
 
 /// A process that runs in a container and is not its main one.
@@ -224,6 +244,8 @@ struct Keeper {
     strangers: BTreeSet<i32>,
     /// Hears the pids of runtimes whose containers have started.
     starts: tokio::sync::mpsc::UnboundedSender<i32>,
+    /// Hears those of runtimes of which the first process of the container has ended, where nothing else ends the others.
+    firsts: tokio::sync::mpsc::UnboundedSender<i32>,
     /// How many files a process may have open that did not need as many as the keeper.
     files: Option<Rlimit>,
     out: Vec<u8>,
@@ -274,10 +296,33 @@ impl Keeper {
     /// The container of a runtime runs.
     fn has_started(&mut self, pid: i32) {
         let Some(container) = self.containers.get_mut(&pid) else { return };
-        if container.starting.take().is_some() {
-            let id = container.id;
-            self.tell(&Report::Started { id, pid });
+        let Some(starting) = container.starting.take() else { return };
+        let id = container.id;
+        if let Some(group) = container.sandbox.as_ref().and_then(|sandbox| sandbox.held_by.clone()) {
+            let first = starting.told().and_then(|text| text.parse().ok());
+            let ends = self.firsts.clone();
+            tokio::spawn(async move {
+                until_ended(first, &group).await;
+                let _ = ends.send(pid);
+            });
         }
+        self.tell(&Report::Started { id, pid });
+    }
+
+    /// The first process of a container without a pid namespace has ended: so do the others. The runtime, which may wait for
+    /// them, is left to say how the first one ended.
+    fn end_others(&mut self, main: i32) {
+        let container = self.containers.get(&main).filter(|container| container.ended.is_none());
+        let sandbox = container.and_then(|container| container.sandbox.as_ref());
+        let Some(group) = sandbox.and_then(|sandbox| sandbox.held_by.as_ref()) else { return };
+        for _ in 0..END_OTHERS_TRIES {
+            if cgroup::kill_others(group, main).unwrap_or(true) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // They multiply faster than they are killed.
+        let _ = cgroup::kill(group);
     }
 
     fn join(&mut self, id: u64, guest: &Guest) {
@@ -354,6 +399,14 @@ impl Keeper {
                 Kin::Nobody => {}
             }
         }
+        let ended = self.containers.iter().filter(|(_, container)| container.ended.is_some());
+        let is_held = |container: &Container| {
+            let group = container.sandbox.as_ref().and_then(|sandbox| sandbox.held_by.as_ref());
+            // What can't be looked at is not waited for: it would be for ever.
+            group.is_some_and(|group| cgroup::kill(group).is_ok_and(|is_empty| !is_empty))
+        };
+        // The ends of those that are killed here are heard of, for orphans are adopted.
+        alive.extend(ended.filter(|(_, container)| is_held(container)).map(|(pid, _)| *pid));
         let done: Vec<i32> = self
             .containers
             .iter()
@@ -366,7 +419,7 @@ impl Keeper {
             {
                 output.finish();
                 match starting {
-                    Some(starting) if !starting.is_told() => {
+                    Some(starting) if starting.told().is_none() => {
                         self.tell(&Report::Failed { id, error: starting.error() });
                         continue;
                     }
@@ -404,6 +457,20 @@ impl Keeper {
         };
         let owner = self.containers.iter().find(|(_, container)| container.marker.as_bytes() == marker);
         owner.map_or(Kin::Late, |(pid, _)| Kin::Of(*pid))
+    }
+}
+
+/// Waits for the end of a process of a group; not at all for one that is not in it, for it has ended then.
+async fn until_ended(process: Option<i32>, group: &Path) {
+    let Some(pid) = process.and_then(Pid::from_raw) else { return std::future::pending().await };
+    let Ok(held) = rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK) else { return };
+    // Held first, so that the number can't become that of another.
+    if !cgroup::has(group, pid.as_raw_pid()) {
+        return;
+    }
+    // SAFETY: the descriptor is its own, and stays the same until it is closed.
+    if let Ok(held) = unsafe { AsyncFd::register_with_interest(held, Interest::READABLE) } {
+        let _ = held.readable().await;
     }
 }
 
@@ -448,7 +515,7 @@ fn spawn(process: &Process, files: Option<Rlimit>) -> Result<(i32, Output), Star
     command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(log_error)?).stderr(writer);
     let cwd = process.cwd.clone();
     let enter = sandbox.cloned().map(|sandbox| -> Enter { Box::new(move || sandbox.enter(&cwd)) });
-    let has_own_pids = sandbox.is_some_and(|sandbox| sandbox.image.is_some());
+    let has_own_pids = sandbox.is_some_and(Sandbox::has_own_pids);
     let namespace = has_own_pids.then_some(PidNamespace::New);
     let pid = in_pid_namespace(namespace, || {
         run(
@@ -729,6 +796,21 @@ mod tests {
             assert!(listed_children().is_some());
         }
         spawner.join().expect("it only starts threads");
+    }
+
+    #[test]
+    fn of_what_a_runtime_writes_its_errors_are_passed_on() {
+        let warning = r#"{"level":"warning","msg":"no oom count","error":"x","time":"t"}"#;
+        let error = r#"{"msg":"`x` not found","level":"error","time":"t"}"#;
+        for (text, want) in [
+            (error.to_owned(), "`x` not found"),
+            (format!("{warning}\n{error}"), "`x` not found"),
+            (format!("{error}\n{error}"), "`x` not found; `x` not found"),
+            (warning.to_owned(), warning),
+            ("panic: plain\ntext".to_owned(), "panic: plain\ntext"),
+        ] {
+            assert_eq!(runtime_error(&text), want);
+        }
     }
 
     #[test]

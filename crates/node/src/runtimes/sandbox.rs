@@ -42,6 +42,9 @@ pub struct Sandbox {
     pub dropped_capabilities: u64,
     /// The `cgroup.procs` files that it has to be in.
     pub cgroups: Vec<PathBuf>,
+    /// The control group whose processes all end with it, where that has to be seen to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_by: Option<PathBuf>,
     /// It runs without mounts and host name where the kernel does not allow them.
     pub is_optional: bool,
     /// It is a runtime that makes a container of an image.
@@ -67,6 +70,10 @@ pub struct Root {
     pub has_devices: bool,
     /// What the runtime must not see: the second version of control groups, where both are mounted, confuses it.
     pub hidden: Vec<PathBuf>,
+    /// What the runtime must not write to: it would make control groups of its own.
+    pub read_only: Vec<PathBuf>,
+    /// It sees the processes of the machine, and has no pid namespace: it has to be held by a control group.
+    pub has_machine_pids: bool,
 }
 
 /// One mount.
@@ -157,22 +164,29 @@ impl Sandbox {
         names.iter().map(|name| Ok(fs::File::open(format!("/proc/{pid}/ns/{name}"))?.into())).collect()
     }
 
-    /// The pid namespace that a process has to be in that joins one that runs.
-    pub(super) fn pid_namespace(&self, pid: i32) -> io::Result<Option<OwnedFd>> {
-        let open = |_| fs::File::open(format!("/proc/{pid}/ns/pid")).map(OwnedFd::from);
-        self.image.as_ref().map(open).transpose()
+    /// Whether it is the first process of a pid namespace.
+    pub(super) fn has_own_pids(&self) -> bool {
+        self.image.as_ref().is_some_and(|root| !root.has_machine_pids)
     }
 
-    /// Prepares the files of a container for the runtime that makes it. This process is the first of a pid namespace.
+    /// The pid namespace that a process has to be in that joins one that runs.
+    pub(super) fn pid_namespace(&self, pid: i32) -> io::Result<Option<OwnedFd>> {
+        let open = || fs::File::open(format!("/proc/{pid}/ns/pid")).map(OwnedFd::from);
+        self.has_own_pids().then(open).transpose()
+    }
+
+    /// Prepares the files of a container for the runtime that makes it. This process is the first of a pid namespace, if it
+    /// has one of its own.
     fn enter_image(&self, root: &Root) -> Result<()> {
         new_namespace(false)?;
-        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        rustix::mount::mount("proc", "/proc", "proc", flags, None::<&std::ffi::CStr>)
-            .named(|| "mount /proc".into())?;
+        if self.has_own_pids() {
+            mount_proc()?;
+        }
         for path in &root.hidden {
             // Not there, or not a mount any more: as good.
             let _ = rustix::mount::unmount(path, UnmountFlags::DETACH);
         }
+        root.read_only.iter().try_for_each(|path| set_access(path, true))?;
         root.mount()?;
         // What volumes have a part of is found now, so that no link can lead elsewhere later.
         for mount in &self.mounts {
@@ -320,6 +334,13 @@ fn new_namespace(has_hostname: bool) -> Result<()> {
     }
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     rustix::mount::mount_change("/", private).named(|| "keep mounts to itself".into())
+}
+
+/// The files of the processes of the pid namespace that this process is in.
+fn mount_proc() -> Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    let mounted = rustix::mount::mount("proc", "/proc", "proc", flags, None::<&std::ffi::CStr>);
+    mounted.named(|| "mount /proc".into())
 }
 
 /// Takes the right to write from every mount of the machine, but for those of devices and the kernel.

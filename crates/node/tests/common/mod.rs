@@ -52,6 +52,17 @@ pub fn processes_with(text: &str) -> Vec<i32> {
         .collect()
 }
 
+/// The processes with this variable, as `NAME=value`, in their environment.
+pub fn processes_in(variable: &str) -> Vec<i32> {
+    let pids = std::fs::read_dir("/proc").expect("/proc").flatten();
+    pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|pid| {
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|entry| entry == variable.as_bytes())
+        })
+        .collect()
+}
+
 /// Looks until `seen` gives a value.
 pub async fn wait_for<T>(what: &str, mut seen: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
