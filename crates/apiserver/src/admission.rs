@@ -2,6 +2,7 @@
 //!
 //! [`create`] runs before defaults and validation, as upstream's mutating plugins do; [`validate`] runs after them.
 
+pub(crate) mod node_restriction;
 mod nodes;
 mod priority;
 mod service_account;
@@ -24,6 +25,7 @@ pub(crate) fn create(shared: &Shared, target: &Target, object: &mut Object) -> R
     if target.resource.namespaced {
         check_namespace(shared, target, object)?;
     }
+    node_restriction::create(target, object)?;
     if shared.config.accounts == Accounts::Ignored {
         return Ok(());
     }

@@ -44,6 +44,9 @@ pub(crate) struct Options {
     dry_run: Vec<String>,
     /// The first draft of the failure policy: why, for `status.reason` of a pod.
     reason: Option<String>,
+    /// The node that asks, if it is one.
+    #[serde(skip)]
+    node: Option<String>,
 }
 
 /// What must hold for a delete to happen.
@@ -135,6 +138,11 @@ impl Options {
         !self.dry_run.is_empty()
     }
 
+    /// The same, asked for by a node.
+    fn by_node(self, node: Option<&String>) -> Self {
+        Self { node: node.cloned(), ..self }
+    }
+
     /// The same, for this reason unless the client gives one.
     pub(crate) fn because(mut self, reason: &str) -> Self {
         self.reason.get_or_insert_with(|| reason.to_owned());
@@ -143,6 +151,9 @@ impl Options {
 
     /// Whether this object, as it is now, may be deleted.
     pub(crate) fn check_preconditions(&self, resource: &Resource, object: &Object) -> Result<()> {
+        if let Some(node) = self.node.as_deref().filter(|_| resource.plural == "pods") {
+            admission::node_restriction::delete_pod(node, object)?;
+        }
         let Some(wanted) = &self.preconditions else { return Ok(()) };
         if let Some(uid) = wanted.uid.as_deref().filter(|uid| *uid != object.uid()) {
             return Err(Status::uid_precondition(resource, object.name(), uid, object.uid()));
@@ -176,7 +187,7 @@ pub(crate) struct Deleted {
 
 /// DELETE of one object.
 pub(crate) fn one(shared: &Shared, target: &Target, query: &Query, body: &[u8]) -> Result<Response<Body>> {
-    let options = Options::parse(query, body)?;
+    let options = Options::parse(query, body)?.by_node(target.node.as_ref());
     let resource = target.resource;
     let is_system = admission::SYSTEM_CLASSES.iter().any(|(name, ..)| *name == target.name);
     if is_system && resource.plural == "priorityclasses" {
@@ -209,7 +220,7 @@ pub(crate) fn collection(
     if resource.plural == "namespaces" || (resource.namespaced && target.namespace.is_empty()) {
         return Err(Status::method_not_allowed());
     }
-    let options = Options::parse(query, body)?;
+    let options = Options::parse(query, body)?.by_node(target.node.as_ref());
     let selection = Selection::parse(target, query)?;
     let list = shared.store.list(&target.prefix());
     let mut items = BytesMut::new();

@@ -176,6 +176,8 @@ fn take_disruption(shared: &Shared, pod: &Target, budget: &str, is_dry_run: bool
         namespace: pod.namespace.clone(),
         name: budget.to_owned(),
         subresource: String::new(),
+        // The budget is changed in the name of the server.
+        node: None,
     };
     let now = shared.now_text();
     write::update(shared, &target, Scope::Server, None, is_dry_run, |old| {

@@ -70,7 +70,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response};
 use windlass_api::Gates;
 use windlass_store::{Key, Limits, Log, OnDamage, Store};
-use windlass_streams::PodStreams;
+use windlass_streams::{PodStreams, Remote, wire};
 
 pub use environment::{Clock, Entropy, SystemClock, SystemEntropy};
 pub use object::{Attributes, Object};
@@ -145,8 +145,10 @@ pub(crate) struct Shared {
     pub(crate) metrics: metrics::Metrics,
     /// The figures of other components, once somebody has them.
     pub(crate) figures: OnceLock<Figures>,
-    /// Who answers for the nodes, once somebody does.
+    /// Who answers for the nodes of this process, once somebody does.
     pub(crate) streams: OnceLock<Arc<dyn PodStreams>>,
+    /// The nodes in processes of their own.
+    pub(crate) remote: Arc<Remote>,
     /// Whether writes wait for a disk.
     pub(crate) is_durable: bool,
 }
@@ -211,6 +213,7 @@ impl Server {
             metrics: metrics::Metrics::new(),
             figures: OnceLock::new(),
             streams: OnceLock::new(),
+            remote: Arc::default(),
             is_durable,
         };
         bootstrap::install(&shared)?;
@@ -245,7 +248,7 @@ impl Server {
         self.router().layer(axum::Extension(managed::Own))
     }
 
-    /// Has logs, exec and attach answered by the nodes. Only the first call counts.
+    /// Has logs, exec and attach answered by the nodes of this process. Only the first call counts.
     pub fn serve_streams(&self, streams: Arc<dyn PodStreams>) {
         if self.0.streams.set(streams).is_err() {
             tracing::warn!("somebody answers for the nodes already");
@@ -296,6 +299,9 @@ async fn route(shared: &Arc<Shared>, request: Request<Body>) -> Result<Response<
             _ => {}
         }
     }
+    if let Some(node) = wire::node_of(head.uri.path()).map(str::to_owned) {
+        return streams::accept(shared, &mut head, &node);
+    }
     if health::is_path(head.uri.path()) {
         return health::serve(shared, &head);
     }
@@ -305,7 +311,7 @@ async fn route(shared: &Arc<Shared>, request: Request<Body>) -> Result<Response<
     if let Some(namespace) = pods::bindings_of(head.uri.path()) {
         return bind(shared, head, body, &namespace).await;
     }
-    let target = Target::parse(head.uri.path())?;
+    let target = Target::parse(head.uri.path())?.asked_by(&head);
     let query = Query::parse(&head.uri)?;
     if streams::concerns(&target) {
         return streams::serve(shared, head, &target, &query).await;
@@ -359,7 +365,8 @@ async fn bind(
     }
     let query = Query::parse(&head.uri)?;
     let body = request::read_body(&mut head, body).await?;
-    let target = pods::binding_target(namespace, &body)?;
+    let target = pods::binding_target(namespace, &body)?.asked_by(&head);
+    admission::node_restriction::request(shared, &target, &head.method)?;
     pods::bind(shared, &target, &query, &body)?.done().await
 }
 
@@ -378,6 +385,7 @@ fn change(
     if head.method == Method::DELETE && !body.is_empty() {
         request::require_json(&head.headers)?;
     }
+    admission::node_restriction::request(shared, target, &head.method)?;
     match (&head.method, target.name.as_str(), target.subresource.as_str()) {
         (_, _, "") if target.resource.is_read_only => Err(Status::method_not_allowed()),
         (&Method::POST, "", "binding") => {

@@ -9,6 +9,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::json;
 use windlass_api::field;
 
+use crate::auth::Identity;
 use crate::protobuf::{self, Envelope};
 use crate::resources::{self, Resource};
 use crate::status::{Result, Status};
@@ -29,6 +30,8 @@ pub(crate) struct Target {
     pub(crate) name: String,
     /// Empty for the object itself.
     pub(crate) subresource: String,
+    /// The node that asks, if it is one: it may change only what is its own.
+    pub(crate) node: Option<String>,
 }
 
 impl Target {
@@ -76,7 +79,14 @@ impl Target {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             subresource: subresource.to_owned(),
+            node: None,
         })
+    }
+
+    /// The same, asked for by the user of a request.
+    pub(crate) fn asked_by(self, head: &Parts) -> Self {
+        let who = head.extensions.get::<Identity>();
+        Self { node: who.and_then(Identity::node).map(str::to_owned), ..self }
     }
 }
 

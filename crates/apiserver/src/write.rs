@@ -220,6 +220,7 @@ fn try_update(
     mut new: Object,
 ) -> Result<Option<Written>> {
     let resource = target.resource;
+    admission::node_restriction::update(target, old, &new)?;
     check_versions(target, scope, old, &mut new)?;
     let mut warnings = if new.is_same(old, "metadata") { Warnings::new() } else { new.dedup_owners() };
     let now = shared.now_text();

@@ -74,6 +74,10 @@ fn shouting() -> Session {
 }
 
 impl PodStreams for Node {
+    fn has(&self, node: &str) -> bool {
+        node == "n1"
+    }
+
     fn logs(&self, run: Run, options: LogOptions) -> BoxFuture<'_, Result<Log, Error>> {
         self.note(format!("log {} {options:?}", run.id));
         std::future::ready(Ok(Log { chunks: one("printed\n"), bytes: self.log_bytes })).boxed()
@@ -280,7 +284,7 @@ async fn the_run_whose_log_is_meant_is_told_by_the_status() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn without_a_node_behind_it_a_server_says_so() {
     let cluster = cluster();
     cluster.post("/api/v1/nodes", json!({"metadata": {"name": "n1"}})).await;

@@ -138,6 +138,10 @@ impl Nodes {
 }
 
 impl PodStreams for Nodes {
+    fn has(&self, node: &str) -> bool {
+        self.0.contains_key(node)
+    }
+
     fn logs(&self, run: Run, options: LogOptions) -> BoxFuture<'_, Result<Log, Error>> {
         async move {
             let context = self.find(&run.container.node)?;

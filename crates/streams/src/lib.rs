@@ -2,9 +2,16 @@
 //!
 //! ```text
 //!   kubectl ──► apiserver (who may, which container, WebSocket) ──► PodStreams ──► node (files, processes)
+//!                                                                       │
+//!                                       in another process: Remote ◄─connections─ offer ──► node
 //! ```
 //!
-//! Neither side knows the other: the server checks the request against the pod, the node does what is left.
+//! Neither side knows the other: the server checks the request against the pod, the node does what is left. A node in
+//! another process listens nowhere: it opens connections to its server ([`offer()`]), which asks over them ([`Remote`]).
+
+mod offer;
+mod remote;
+pub mod wire;
 
 use std::io;
 use std::pin::Pin;
@@ -13,13 +20,20 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWrite;
+
+pub use offer::offer;
+pub use remote::{Place, Remote};
 
 /// Pieces of output, in their order.
 pub type Chunks = BoxStream<'static, io::Result<Bytes>>;
 
 /// What a node does for those who look at its pods.
 pub trait PodStreams: Send + Sync + 'static {
+    /// Whether a node is one of these.
+    fn has(&self, node: &str) -> bool;
+
     /// What one run of a container has printed.
     fn logs(&self, run: Run, options: LogOptions) -> BoxFuture<'_, Result<Log, Error>>;
 
@@ -31,7 +45,7 @@ pub trait PodStreams: Send + Sync + 'static {
 }
 
 /// A container of a pod that is on a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Container {
     /// The node.
     pub node: String,
@@ -46,7 +60,7 @@ pub struct Container {
 }
 
 /// One run of a container, by the id that the node itself gave it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// The container.
     pub container: Container,
@@ -55,7 +69,7 @@ pub struct Run {
 }
 
 /// Which part of a log, and how.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogOptions {
     /// Go on until the container has ended.
     pub follow: bool,
@@ -78,7 +92,7 @@ pub struct Log {
 }
 
 /// The streams that a client has asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Streams {
     /// The client sends input.
     pub stdin: bool,
@@ -91,7 +105,7 @@ pub struct Streams {
 }
 
 /// A process to start in a container.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exec {
     /// Program and arguments.
     pub command: Vec<String>,
@@ -100,7 +114,7 @@ pub struct Exec {
 }
 
 /// The size of a terminal, in characters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
     /// Columns.
     pub width: u16,
@@ -123,7 +137,7 @@ pub struct Session {
 }
 
 /// Why there is no stream.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum Error {
     /// Nobody is there who could give it: the node is not one of this server's.
     #[error("node {0:?} gives no logs and runs no commands for this server")]

@@ -9,6 +9,7 @@ mod look;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use windlass_api::Gates;
+use windlass_apiserver::auth::identity::{NODE_PREFIX, NODES};
 
 use crate::{controller, durations, explain, images, lint, node, run, server, why};
 use look::{CompletionsArgs, ExplainArgs, LintArgs, ManArgs, WhyArgs};
@@ -73,7 +74,10 @@ const TOKEN_EXAMPLES: &str = "\
 Examples:
   # Somebody who may look at everything
   windlass token --user ci
-  kubectl create clusterrolebinding ci --clusterrole view --user ci";
+  kubectl create clusterrolebinding ci --clusterrole view --user ci
+
+  # A node, which may change nothing but what is its own
+  windlass token --node two";
 
 const CONTROLLER_EXAMPLES: &str = "\
 Examples:
@@ -91,7 +95,7 @@ Exit codes:
 const NODE_EXAMPLES: &str = "\
 Examples:
   # A second node for a server on this machine, with a token of its own
-  windlass token --user system:node:two --group system:masters > two.token
+  windlass token --node two > two.token
   windlass node --name two --server https://127.0.0.1:6443 --token-file two.token \\
       --certificate-authority ~/.local/share/windlass/pki/ca.crt --data-dir /var/lib/windlass-two
 
@@ -423,12 +427,37 @@ struct TokenArgs {
     data_dir: Option<PathBuf>,
 
     /// For whom
-    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
-    user: String,
+    #[arg(
+        long,
+        value_name = "NAME",
+        required_unless_present = "node",
+        value_parser = clap::builder::NonEmptyStringValueParser::new()
+    )]
+    user: Option<String>,
+
+    /// For the node of this name: its user is system:node:NAME, its group system:nodes
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with_all = ["user", "groups"],
+        value_parser = clap::builder::NonEmptyStringValueParser::new()
+    )]
+    node: Option<String>,
 
     /// A group they are in; can be given several times
     #[arg(long = "group", value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     groups: Vec<String>,
+}
+
+impl From<TokenArgs> for server::TokenOptions {
+    fn from(TokenArgs { data_dir, user, node, groups }: TokenArgs) -> Self {
+        match node {
+            Some(node) => {
+                Self { data_dir, user: format!("{NODE_PREFIX}{node}"), groups: vec![NODES.to_owned()] }
+            }
+            None => Self { data_dir, user: user.unwrap_or_default(), groups },
+        }
+    }
 }
 
 /// How to print the final Jobs.
@@ -484,9 +513,7 @@ pub fn main() -> ExitCode {
                 ExitCode::from(crate::EXIT_BAD_INPUT)
             }
         },
-        Command::Token(TokenArgs { data_dir, user, groups }) => {
-            server::token(&server::TokenOptions { data_dir, user, groups })
-        }
+        Command::Token(args) => server::token(&args.into()),
     }
 }
 

@@ -1,5 +1,7 @@
 //! `windlass node`: one node agent in a process of its own, for the API server of a `windlass server`.
 
+mod dial;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,6 +17,7 @@ use windlass_controllers::connect;
 use windlass_controllers::events::{self, Recorder};
 use windlass_node::events::Report;
 use windlass_node::machine::Machine;
+use windlass_node::streams::Nodes;
 use windlass_node::{Agent, Eviction, pressure, shutdown};
 
 use crate::{EXIT_BAD_INPUT, EXIT_FAILED, images, report, with_threads};
@@ -111,6 +114,10 @@ async fn run(options: &Options) -> Result<(), Error> {
     node.eviction = options.evicts.then(|| eviction(&data_dir));
     node.events = Some(publish(&client));
     let agent = Agent::start(node).await.map_err(|error| start(&error))?;
+    let streams = Arc::new(Nodes::of(std::slice::from_ref(&agent)));
+    let offering = dial::Dial::new(&config, &name).map_err(|error| Error::Connect(Box::new(error)))?;
+    // Ends with this process: who follows a log sees also what pods print when they are ended.
+    tokio::spawn(offering.offer(streams));
     eprintln!("windlass {} runs node {name}", env!("CARGO_PKG_VERSION"));
     tokio::select! {
         _ = interrupt.recv() => {}

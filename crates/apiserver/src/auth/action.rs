@@ -2,7 +2,10 @@
 
 use http::Method;
 use http::request::Parts;
+use windlass_api::selector::FieldSelector;
+use windlass_streams::wire;
 
+use super::nodes::NODE_FIELD;
 use crate::request::{Query, Target};
 
 /// A verb and what it is done to.
@@ -36,6 +39,8 @@ pub struct Resource {
     pub namespace: String,
     /// The name.
     pub name: String,
+    /// The node to which a selector restricts a list of pods.
+    pub selected_node: String,
 }
 
 impl Resource {
@@ -63,6 +68,7 @@ impl Action {
                 },
                 name: target.name,
                 subresource: target.subresource,
+                selected_node: String::new(),
             }),
             Err(_) => unknown(path),
         };
@@ -88,10 +94,14 @@ impl Action {
             Method::DELETE => "delete",
             _ => "",
         };
+        // What can't be read restricts nothing, and is refused later.
         if matches!(verb, "list" | "watch")
-            && let Some(name) = selected_name(query.text("fieldSelector"))
+            && let Ok(selector) = FieldSelector::parse(query.text("fieldSelector"))
         {
-            name.clone_into(&mut resource.name);
+            // upstream: a selector that demands one name is a request for that name
+            let name = selector.exact("metadata.name").filter(|name| is_path_segment(name));
+            name.unwrap_or_default().clone_into(&mut resource.name);
+            selector.exact(NODE_FIELD).unwrap_or_default().clone_into(&mut resource.selected_node);
         }
         Self { verb: verb.to_owned(), to: Object::Resource(resource) }
     }
@@ -100,7 +110,7 @@ impl Action {
     pub(crate) fn is_stream(&self) -> bool {
         let subresource = match &self.to {
             Object::Resource(target) => target.subresource.as_str(),
-            Object::Path(_) => "",
+            Object::Path(path) => return wire::node_of(path).is_some(),
         };
         self.verb == "watch" || matches!(subresource, "attach" | "exec" | "log" | "portforward")
     }
@@ -130,13 +140,9 @@ impl Action {
     }
 }
 
-/// upstream: a selector that demands one name is a request for that name.
-fn selected_name(selector: &str) -> Option<&str> {
-    selector.split(',').find_map(|part| {
-        let value = part.trim().strip_prefix("metadata.name=")?;
-        let value = value.strip_prefix('=').unwrap_or(value);
-        (!value.is_empty() && !value.contains('%')).then_some(value)
-    })
+/// upstream: IsValidPathSegmentName
+fn is_path_segment(name: &str) -> bool {
+    !matches!(name, "." | "..") && !name.contains(['/', '%'])
 }
 
 /// A resource that is not in the table. It ends in 404, but only for those who may ask.
@@ -158,6 +164,7 @@ fn unknown(path: &str) -> Option<Resource> {
         name: part(1),
         subresource: part(2),
         namespace: namespace.to_owned(),
+        selected_node: String::new(),
     })
 }
 
@@ -170,7 +177,7 @@ mod tests {
             http::Request::builder().method(method).uri(uri).body(()).expect("valid").into_parts();
         let Action { verb, to } = Action::of(&head);
         match to {
-            Object::Resource(Resource { group, resource, subresource, namespace, name }) => {
+            Object::Resource(Resource { group, resource, subresource, namespace, name, .. }) => {
                 (verb, [group, resource, subresource, namespace, name])
             }
             Object::Path(path) => (verb, [path, String::new(), String::new(), String::new(), String::new()]),
@@ -179,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_request_is_named_as_upstream_names_it() {
-        let cases: [(Method, &str, &str, [&str; 5]); 15] = [
+        let cases: [(Method, &str, &str, [&str; 5]); 16] = [
             (Method::GET, "/api/v1/namespaces/a/pods", "list", ["", "pods", "", "a", ""]),
             (Method::GET, "/api/v1/pods?watch=1", "watch", ["", "pods", "", "", ""]),
             (Method::GET, "/api/v1/pods?watch=false", "list", ["", "pods", "", "", ""]),
@@ -210,6 +217,13 @@ mod tests {
                 "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dp",
                 "list",
                 ["", "pods", "", "a", "p"],
+            ),
+            // One requirement, on a strange name: not one for the name `p`.
+            (
+                Method::GET,
+                "/api/v1/namespaces/a/pods?fieldSelector=metadata.name!%3Da%5C,metadata.name%3Dp",
+                "list",
+                ["", "pods", "", "a", ""],
             ),
             (Method::GET, "/apis/x.io/v1/namespaces/a/things/t", "get", ["x.io", "things", "", "a", "t"]),
             (Method::GET, "/version", "get", ["/version", "", "", "", ""]),

@@ -67,7 +67,26 @@ fn roles() -> Vec<(&'static str, Value)> {
             "system:service-account-issuer-discovery",
             vec![json!({"nonResourceURLs": issuer, "verbs": ["get"]})],
         ),
+        role("system:node", node()),
         role("system:monitoring", vec![json!({"nonResourceURLs": monitoring, "verbs": ["get"]})]),
+    ]
+}
+
+/// What a node does. Nobody is bound to it: nodes may do it anyway, and only to what is theirs ([`super::nodes`]).
+fn node() -> Vec<Value> {
+    let events = json!({"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "update", "patch"]});
+    vec![
+        rule("", &["services"], &READ),
+        rule("", &["nodes"], &["create", "get", "list", "watch"]),
+        rule("", &["nodes/status"], &["update", "patch"]),
+        rule("", &["nodes"], &["update", "patch"]),
+        events,
+        rule("", &["pods"], &READ),
+        rule("", &["pods"], &["delete"]),
+        rule("", &["pods/status"], &["update", "patch"]),
+        rule("", &["secrets", "configmaps"], &READ),
+        rule("coordination.k8s.io", &["leases"], &["get", "create", "update", "patch", "delete"]),
+        rule("", &["serviceaccounts/token"], &["create"]),
     ]
 }
 

@@ -48,6 +48,7 @@ pub(super) fn check(
             namespace: target.namespace.clone(),
             name,
             subresource: String::new(),
+            selected_node: String::new(),
         }),
     };
     if policy::judge(store, who, &action).is_allowed {

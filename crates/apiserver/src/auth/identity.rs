@@ -8,6 +8,10 @@ use serde::Serialize;
 pub const MASTERS: &str = "system:masters";
 /// The group of everybody who has said who they are.
 pub const AUTHENTICATED: &str = "system:authenticated";
+/// The group of all nodes.
+pub const NODES: &str = "system:nodes";
+/// What stands before the name of a node in the name of its user.
+pub const NODE_PREFIX: &str = "system:node:";
 
 /// A user, as a credential names them. Its JSON is the `UserInfo` of reviews and audit lines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -32,6 +36,16 @@ impl Identity {
             groups.push(AUTHENTICATED.to_owned());
         }
         Self { name: name.into(), uid: String::new(), groups, extra: BTreeMap::new() }
+    }
+
+    /// The user of a node.
+    pub fn of_node(name: &str) -> Self {
+        Self::new(format!("{NODE_PREFIX}{name}"), vec![NODES.to_owned()])
+    }
+
+    /// The name of the node whose user this is. upstream: NodeIdentity
+    pub fn node(&self) -> Option<&str> {
+        self.name.strip_prefix(NODE_PREFIX).filter(|_| self.is_in(NODES))
     }
 
     /// Whether the user is in a group.

@@ -1,7 +1,7 @@
 //! Who asks, and whether they may: stands between the network and the router.
 //!
 //! ```text
-//!  request ─► certificate or token ─► Identity ─► Action ─► RBAC ─► reviews, or Server::router()
+//!  request ─► certificate or token ─► Identity ─► Action ─► nodes, RBAC ─► reviews, or Server::router()
 //!               401 without                          403 without
 //! ```
 //!
@@ -15,6 +15,7 @@ mod escalation;
 mod guard;
 pub mod identity;
 mod lanes;
+pub(crate) mod nodes;
 pub(crate) mod policy;
 mod reviews;
 pub mod tokens;

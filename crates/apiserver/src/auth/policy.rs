@@ -6,6 +6,7 @@ use windlass_store::{Key, Prefix, Store};
 
 use super::action::{Action, Object, Resource};
 use super::identity::{Identity, MASTERS};
+use super::nodes;
 use crate::Attributes;
 
 /// The API group of roles and bindings.
@@ -73,6 +74,21 @@ pub(crate) fn judge(store: &Store<Attributes>, who: &Identity, action: &Action) 
     if who.is_in(MASTERS) {
         return Verdict { is_allowed: true, reason: String::new() };
     }
+    let Some(node) = who.node() else { return by_roles(store, who, action) };
+    let as_node = nodes::judge(store, node, action);
+    if as_node.is_allowed {
+        return as_node;
+    }
+    // upstream: the reasons of all who were asked, one a line
+    let by_roles = by_roles(store, who, action);
+    match (by_roles.is_allowed, as_node.reason.as_str(), by_roles.reason.as_str()) {
+        (true, ..) | (false, "", _) => by_roles,
+        (false, _, "") => as_node,
+        (false, one, other) => Verdict { is_allowed: false, reason: format!("{one}\n{other}") },
+    }
+}
+
+fn by_roles(store: &Store<Attributes>, who: &Identity, action: &Action) -> Verdict {
     let mut allowed = None;
     let problems = visit(store, who, namespace_of(action), |rule, by| {
         if allowed.is_none() && rule.allows(action) {

@@ -215,6 +215,7 @@ impl AccessSpec {
                     subresource: asked.subresource.clone(),
                     namespace: asked.namespace.clone(),
                     name: asked.name.clone(),
+                    selected_node: String::new(),
                 }),
             },
             (None, Some(asked)) => Action { verb: asked.verb.clone(), to: Object::Path(asked.path.clone()) },

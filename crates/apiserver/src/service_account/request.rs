@@ -10,6 +10,7 @@ use windlass_store::Key;
 use super::claims::{Claims, Private, Ref};
 use super::{ISSUER, key_of};
 use crate::admission::TOKEN_SECONDS;
+use crate::admission::node_restriction::{self, TokenFor};
 use crate::object::{self, Object};
 use crate::request::Target;
 use crate::resources;
@@ -60,6 +61,15 @@ struct Bound {
 pub(crate) fn create(shared: &Shared, target: &Target, body: &[u8]) -> Result<Response<Body>> {
     let (mut request, raw) = decode(body)?;
     check_place(&request.metadata, target)?;
+    let Spec { bound_object_ref, audiences, .. } = &request.spec;
+    let bound = bound_object_ref.as_ref().map(|bound| TokenFor {
+        api_version: &bound.api_version,
+        kind: &bound.kind,
+        name: &bound.name,
+        uid: &bound.uid,
+        audiences,
+    });
+    node_restriction::token(shared, target, bound.as_ref())?;
     let accounts = target.resource;
     let record = shared.store.get(&target.key()).ok_or_else(|| Status::not_found(accounts, &target.name))?;
     let account = Object::from_stored(&record.bytes)?;

@@ -31,7 +31,7 @@ pub(super) async fn serve(shared: &Shared, target: &Target, query: &Query) -> Re
         options.limit_bytes = Some(BYTES_MAX);
     }
     let run = Run { container: pod.container(target, container), id };
-    let log = node(shared, &pod.node)?.logs(run, options).await.map_err(|error| refusal(&error))?;
+    let log = node(shared, &pod.node).await?.logs(run, options).await.map_err(|error| refusal(&error))?;
     let mut response = empty(StatusCode::OK);
     if !is_bounded && log.bytes > BYTES_MAX {
         let text = format!(

@@ -4,6 +4,7 @@
 
 mod logs;
 mod session;
+mod upgrade;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -11,9 +12,11 @@ use std::sync::Arc;
 use axum::body::Body;
 use http::request::Parts;
 use http::{Method, Response};
+use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::Pod;
+use tokio_tungstenite::tungstenite::protocol::Role;
 use windlass_store::Key;
-use windlass_streams::{Container, Error, Exec, PodStreams, Streams};
+use windlass_streams::{Container, Error, Exec, PodStreams, Remote, Streams, wire};
 
 use crate::request::{Query, Target};
 use crate::resources;
@@ -65,7 +68,7 @@ pub(crate) async fn serve(
                 "exec" => Job::Exec(Exec { command: query.all("command"), streams }),
                 _ => Job::Attach(streams),
             };
-            session::open(node(shared, &place.node)?, &mut head, place, job)
+            session::open(node(shared, &place.node).await?, &mut head, place, job)
         }
         _ => Err(Status::method_not_allowed()),
     }
@@ -135,8 +138,28 @@ fn check_node(shared: &Shared, node: &str) -> Result<()> {
     }
 }
 
-fn node(shared: &Shared, node: &str) -> Result<Arc<dyn PodStreams>> {
-    shared.streams.get().cloned().ok_or_else(|| refusal(&Error::NoNode(node.to_owned())))
+/// Who answers for a node: this process, or the connections that the node has opened.
+async fn node(shared: &Shared, node: &str) -> Result<Arc<dyn PodStreams>> {
+    if let Some(own) = shared.streams.get().filter(|own| own.has(node)) {
+        return Ok(Arc::clone(own));
+    }
+    match shared.remote.arrival(node).await {
+        Ok(()) => Ok(Arc::new(Arc::clone(&shared.remote))),
+        Err(error) => Err(refusal(&error)),
+    }
+}
+
+/// Keeps a connection that a node has opened, to ask over it.
+pub(crate) fn accept(shared: &Shared, head: &mut Parts, node: &str) -> Result<Response<Body>> {
+    if head.method != Method::GET {
+        return Err(Status::method_not_allowed());
+    }
+    let held = head.extensions.remove::<Held>();
+    let place = shared.remote.enter(node, held).ok_or_else(|| Status::too_many_requests(1))?;
+    upgrade::open(head, &[wire::PROTOCOL], move |upgraded| async move {
+        let socket = wire::socket(TokioIo::new(upgraded), Role::Server).await;
+        Remote::keep(place, socket).await;
+    })
 }
 
 /// The streams that a query asks for.

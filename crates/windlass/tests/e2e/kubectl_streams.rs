@@ -3,6 +3,9 @@
 use std::fs::File;
 use std::path::Path;
 
+use rustix::process::Signal;
+
+use crate::node;
 use crate::real_kubectl::{Kubectl, each};
 use crate::server::Served;
 use crate::support::{Ran, Running, wait_for_file, wait_until};
@@ -211,4 +214,64 @@ fn who_attaches_sees_the_rest_of_what_a_container_prints() {
         assert_eq!(seen.replace("tick\n", ""), "last\n", "ticks, and the last word");
     }
     drop(served);
+}
+
+#[test]
+fn a_node_in_a_process_of_its_own_gives_logs_and_runs_commands() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let served = Served::start(directory.path(), &["--nodes", "0"]);
+    let node = node::with_token(directory.path(), &node::token(directory.path()), "two");
+    let [kubectl, ..] = each(directory.path());
+    kubectl.apply(&pods(directory.path()));
+    kubectl.must(&["wait", "--for=condition=Ready", "pod/talker", "pod/ticker", "--timeout=60s"]);
+    wait_for_file(&directory.path().join("ready"));
+    assert_eq!(kubectl.must(&["logs", "talker", "--tail=2"]), "two\nthree\n");
+    let script = "echo $GREETING; echo oops >&2; exit 3";
+    let ran = kubectl.run(&["exec", "talker", "--", "sh", "-c", script]);
+    assert_eq!(said(&ran), (Some(3), "hello\n", "oops\ncommand terminated with exit code 3\n"));
+    let input: String = (0..100_000).map(|number| format!("{number}\n")).collect();
+    let ran = kubectl.run_with(&["exec", "-i", "talker", "--", "cat"], &input);
+    assert!((ran.code, ran.stdout == input) == (Some(0), true), "{}", ran.stderr);
+    let ran = kubectl.run(&["exec", "talker", "--", "no-such-program"]);
+    let want = "error: Internal error occurred: error executing command in container: exec \"no-such-program\": No such \
+                file or directory (os error 2)\n";
+    assert_eq!(said(&ran), (Some(1), "", want));
+    let script = "while [ \"$(stty size)\" = '0 0' ]; do sleep 0.01; done; stty size";
+    let (code, drawn) = on_terminal(&kubectl, &["exec", "-it", "talker", "--", "sh", "-c", script]);
+    assert_eq!((code, drawn.as_str()), (Some(0), "40 123\r\n"));
+    // Many at once: each has a connection of its own.
+    let sessions: Vec<_> = (0..10)
+        .map(|number| {
+            Running::spawn(&mut kubectl.command(&["exec", "talker", "--", "echo", &number.to_string()]))
+        })
+        .collect();
+    for (session, number) in sessions.into_iter().zip(0..) {
+        assert_eq!(said(&session.finish()), (Some(0), format!("{number}\n").as_str(), ""));
+    }
+    let seen = directory.path().join("seen");
+    let output = File::create(&seen).expect("a file");
+    let attached = Running::spawn_silent(&mut kubectl.command(&["attach", "ticker"]), output);
+    wait_until("a tick", || {
+        std::fs::read_to_string(&seen).is_ok_and(|text| text.contains("tick")).then_some(())
+    });
+    let follower = Running::spawn(&mut kubectl.command(&["logs", "-f", "talker"]));
+    std::fs::write(directory.path().join("go"), "").expect("written");
+    assert_eq!(
+        said(&follower.finish()),
+        (Some(0), "one\ntwo\nthree\nlast\n", ""),
+        "it ends with the container"
+    );
+    assert_eq!(attached.finish().code, Some(0));
+    let seen = std::fs::read_to_string(seen).expect("a file");
+    assert_eq!(seen.replace("tick\n", ""), "last\n", "ticks, and the last word");
+    // Without the node there is nobody to ask; the server says so and goes on.
+    node.signal(Signal::KILL);
+    node.finish();
+    let ran = kubectl.run(&["logs", "talker"]);
+    let want = "Error from server (ServiceUnavailable): node \"two\" gives no logs and runs no commands for this server\n";
+    assert_eq!(said(&ran), (Some(1), "", want));
+    // A node waits for a server that comes back. Its log is where it was.
+    let node = node::with_token(directory.path(), &node::token(directory.path()), "two");
+    assert_eq!(kubectl.must(&["logs", "talker", "--tail=1"]), "last\n");
+    drop((node, served));
 }

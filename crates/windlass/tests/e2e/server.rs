@@ -45,7 +45,7 @@ impl Served {
         Self { running, directory: directory.to_owned() }
     }
 
-    fn kubeconfig(&self) -> Kubeconfig {
+    pub fn kubeconfig(&self) -> Kubeconfig {
         Kubeconfig::read_from(self.directory.join("kubeconfig")).expect("a kubeconfig")
     }
 
@@ -67,7 +67,7 @@ impl Served {
     }
 }
 
-async fn client(kubeconfig: Kubeconfig) -> Client {
+pub async fn client(kubeconfig: Kubeconfig) -> Client {
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     Client::try_from(config.expect("a config")).expect("a client")
 }
@@ -80,7 +80,7 @@ fn with_certificate(mut kubeconfig: Kubeconfig, pair: Option<&Pair>) -> Kubeconf
     kubeconfig
 }
 
-fn with_token(kubeconfig: Kubeconfig, token: &str) -> Kubeconfig {
+pub fn with_token(kubeconfig: Kubeconfig, token: &str) -> Kubeconfig {
     let mut kubeconfig = with_certificate(kubeconfig, None);
     kubeconfig.auth_infos[0].auth_info.as_mut().expect("a user").token = Some(token.to_owned().into());
     kubeconfig
