@@ -48,9 +48,10 @@ async fn run(at_once: usize) -> Duration {
             log: logs.join(format!("{i}.log")),
             sandbox: None,
             starts: None,
+            input: windlass_node::runtimes::Input::Nothing,
         };
         let (sender, mut events) = mpsc::unbounded_channel();
-        host.run(process, move |event| drop(sender.send(event)));
+        host.run(process, None, move |event| drop(sender.send(event)));
         async move { while !matches!(events.recv().await.expect("an event"), Event::Exited(_)) {} }
     });
     runs.await;

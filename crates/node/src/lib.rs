@@ -28,6 +28,7 @@ pub mod container;
 pub mod env;
 pub mod events;
 pub mod images;
+mod input;
 pub mod lifecycle;
 pub mod logs;
 pub mod machine;

@@ -15,7 +15,7 @@ use crate::pod::Context;
 use crate::runtimes::Process;
 use crate::runtimes::keeper::MARKER;
 use crate::runtimes::sandbox::Sandbox;
-use crate::{mounts, security, services};
+use crate::{input, mounts, security, services};
 
 /// When a container whose configuration was missing is tried again (upstream: the next sync of the pod after
 /// an error).
@@ -78,12 +78,14 @@ pub(crate) async fn process(
     base.extend(services::variables(&services, pod, context.facts().ip));
     let environment = env::environment(pod, container, &sources, &context.facts(), &base);
     let mut env = environment.map_err(|error| Error::config(error.to_string()))?;
+    input::name_terminal(container, &mut env);
     let argv = env::command_line(container, &env);
     let (sandbox, group) = sandbox(context, pod, container, run, &env)?;
     env.push((MARKER.into(), marker(pod, container, run)));
     let log = log(context, pod, container, run)?;
     let cwd = context.config.work_dir.join(container.working_dir.as_deref().unwrap_or_default());
-    let process = Process { argv, env, cwd, log, sandbox: sandbox.map(Box::new), starts: None };
+    let sandbox = sandbox.map(Box::new);
+    let process = Process { argv, env, cwd, log, sandbox, starts: None, input: input::kind(container) };
     Ok(Prepared { process, group, bundle: None, exec: None })
 }
 

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use windlass_streams::{Chunks, Container, Error, Exec, Log, LogOptions, PodStreams, Run, Session, Streams};
 
 use crate::agent::Agent;
+use crate::input::{self, Input};
 use crate::logs::read::Reader;
 use crate::logs::{self, PodName, follow};
 use crate::oci::Exec as Joining;
@@ -31,8 +32,6 @@ use crate::runtimes::{Guest, Process, StartError};
 const SILENCE: Duration = Duration::from_millis(100);
 /// What is read at once from a guest.
 const PIECE_BYTES: usize = 32 << 10;
-/// What a terminal without a name is, as container runtimes say.
-const TERM: (&str, &str) = ("TERM", "xterm");
 
 /// The id of a run of a container, as its status has it.
 pub(crate) fn container_id(uid: &str, container: &str, run: i32) -> String {
@@ -48,6 +47,7 @@ struct Live {
     log: PathBuf,
     pid: Option<i32>,
     exec: Option<Joining>,
+    input: Option<Arc<Input>>,
     ended: CancellationToken,
 }
 
@@ -63,10 +63,10 @@ impl Table {
         container: &str,
         run: i32,
         process: &Process,
-        exec: Option<Joining>,
+        (exec, input): (Option<Joining>, Option<Arc<Input>>),
     ) {
         let Process { env, cwd, log, .. } = process.clone();
-        let live = Live { run, env, cwd, log, pid: None, exec, ended: CancellationToken::new() };
+        let live = Live { run, env, cwd, log, pid: None, exec, input, ended: CancellationToken::new() };
         self.0.lock().insert((uid.to_owned(), container.to_owned()), live);
     }
 
@@ -190,9 +190,7 @@ async fn log(context: &Context, run: &Run, options: LogOptions) -> Result<Log, E
 
 async fn join(context: &Context, live: Live, exec: Exec, container: &Container) -> Result<Session, Error> {
     let mut guest = live.guest(exec.command, exec.streams.tty);
-    if exec.streams.tty && !guest.env.iter().any(|(name, _)| name == TERM.0) {
-        guest.env.push((TERM.0.into(), TERM.1.into()));
-    }
+    input::name_terminal_of(&mut guest);
     let ends = Ends::new(exec.streams).map_err(|error| failed("make the streams of a process", &error))?;
     let (sender, mut events) = mpsc::unbounded_channel();
     let exited = CancellationToken::new();
@@ -271,18 +269,22 @@ async fn piece(stream: &mut Receiver, exited: &CancellationToken) -> io::Result<
     Ok((count > 0).then(|| buffer.freeze()))
 }
 
-/// Joins the output of a container from now on. Both outputs are one: they are told apart nowhere. Containers of this
-/// runtime read nothing, so there is no input.
+/// Joins the output of a container from now on, and its input if it has one. Both outputs are one: they are told apart
+/// nowhere.
 async fn attach(live: Live, streams: Streams) -> Result<Session, Error> {
-    let Live { log, ended, .. } = live;
+    let Live { log, ended, input, .. } = live;
     let reader = open(move || Reader::at_end(&log)).await?;
     let (output, nothing) = (follow::stream(reader, ended.clone()), futures::stream::empty().boxed());
     let (stdout, stderr) = if streams.stdout { (output, nothing) } else { (nothing, output) };
     Ok(Session {
-        stdin: None,
+        stdin: input.as_ref().filter(|_| streams.stdin).map(Input::attach),
         stdout,
         stderr: if streams.stdout || streams.stderr { stderr } else { futures::stream::empty().boxed() },
-        resize: Box::new(|_| {}),
+        resize: Box::new(move |size| {
+            if let Some(input) = &input {
+                input.resize(size);
+            }
+        }),
         ended: async move {
             ended.cancelled().await;
             Ok(0)

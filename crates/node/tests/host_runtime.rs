@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 use windlass_node::runtimes::host::{Event, Host, Id};
-use windlass_node::runtimes::{Exit, Process, StartError};
+use windlass_node::runtimes::{Exit, Input, Process, StartError};
 
 #[test]
 fn keeper_process() {
@@ -44,13 +44,14 @@ impl Fixture {
             log: self.directory.path().join(format!("{name}.log")),
             sandbox: None,
             starts: None,
+            input: Input::Nothing,
         }
     }
 
     fn run(&self, process: Process) -> Run {
         let (sender, events) = mpsc::unbounded_channel();
         let log = process.log.clone();
-        let id = self.host.run(process, move |event| drop(sender.send(event)));
+        let id = self.host.run(process, None, move |event| drop(sender.send(event)));
         Run { id, log, events }
     }
 
@@ -306,7 +307,9 @@ fn agent_process() {
         let script = std::env::var("TEST_SCRIPT").expect("TEST_SCRIPT");
         let env = vec![("PATH".into(), "/usr/bin:/bin".into())];
         let argv = ["sh", "-c", &script].map(str::to_owned).to_vec();
-        host.run(Process { argv, env, cwd: "/".into(), log, sandbox: None, starts: None }, |_| {});
+        let process =
+            Process { argv, env, cwd: "/".into(), log, sandbox: None, starts: None, input: Input::Nothing };
+        host.run(process, None, |_| {});
         std::future::pending::<()>().await;
     });
 }

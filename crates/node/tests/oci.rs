@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::PostParams;
 use serde_json::{Value, json};
 use tar::EntryType;
+use tokio::io::AsyncWriteExt;
 use windlass_node::backoff::Limits;
 use windlass_node::images::manifest::Packing;
 use windlass_node::images::registry::Mirrors;

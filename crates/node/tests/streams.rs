@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use windlass_node::streams::Nodes;
@@ -58,14 +58,24 @@ impl Fixture {
 
     /// A pod that runs a script, and its container once it has written `ready` somewhere else than to its log.
     async fn pod(&self, name: &str, script: &str) -> Container {
+        self.pod_with(name, script, &json!({})).await
+    }
+
+    /// The same, with more fields of the container.
+    async fn pod_with(&self, name: &str, script: &str, more: &Value) -> Container {
         let ready = self.directory.path().join(format!("{name}-ready"));
         let script = format!("touch {}; {script}", ready.display());
+        let mut container = json!({
+            "name": "main", "image": "host", "command": ["sh", "-c", script],
+            "env": [{"name": "GREETING", "value": "hello"}],
+        });
+        more.as_object().expect("fields").iter().for_each(|(name, value)| container[name] = value.clone());
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
-            "spec": {"nodeName": "here", "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [{
-                "name": "main", "image": "host", "command": ["sh", "-c", script],
-                "env": [{"name": "GREETING", "value": "hello"}],
-            }]},
+            "spec": {
+                "nodeName": "here", "restartPolicy": "Never", "terminationGracePeriodSeconds": 1,
+                "containers": [container],
+            },
         });
         let pod = serde_json::from_value(pod).expect("a pod");
         let pod = self.pods.create(&PostParams::default(), &pod).await.expect("created");
@@ -262,4 +272,83 @@ async fn wait_for_error(nodes: &Nodes, container: &Container) -> Error {
             Ok(_) | Err(_) => tokio::time::sleep(Duration::from_millis(2)).await,
         }
     }
+}
+
+/// Sends a text to a container, and waits for what it says to it.
+async fn tell(session: &mut Session, text: &str, want: &str) {
+    let stdin = session.stdin.as_mut().expect("an input");
+    stdin.write_all(text.as_bytes()).await.expect("taken");
+    let mut seen = String::new();
+    while !seen.contains(want) {
+        let piece = tokio::time::timeout(PATIENCE, session.stdout.next()).await.expect("an answer in time");
+        let piece = piece.unwrap_or_else(|| panic!("no {want:?} in {seen:?}")).expect("read");
+        seen.push_str(std::str::from_utf8(&piece).expect("UTF-8"));
+    }
+    assert_eq!(seen, want);
+}
+
+#[tokio::test]
+async fn a_container_reads_what_those_send_who_attach_one_after_the_other() {
+    let fixture = Fixture::new().await;
+    let container = fixture.pod_with("p", "cat", &json!({"stdin": true})).await;
+    for text in ["one\n", "two\n"] {
+        let mut session = fixture.nodes.attach(container.clone(), ALL).await.expect("attached");
+        tell(&mut session, text, text).await;
+    }
+    // Who closes their input does not close that of the container.
+    let mut session = fixture.nodes.attach(container.clone(), ALL).await.expect("attached");
+    drop(session.stdin.take());
+    let mut other = fixture.nodes.attach(container.clone(), ALL).await.expect("attached");
+    tell(&mut other, "three\n", "three\n").await;
+    // Who does not ask for input has none.
+    let only_output = Streams { stdin: false, ..ALL };
+    assert!(fixture.nodes.attach(container.clone(), only_output).await.expect("attached").stdin.is_none());
+    let log = fixture.log(&container, LogOptions::default()).await;
+    assert_eq!(text(log).await, "one\ntwo\nthree\n", "what it printed is in its log");
+    fixture.pods.delete("p", &DeleteParams::default()).await.expect("deleted");
+    assert_eq!(session.ended.await, Ok(0));
+}
+
+#[tokio::test]
+async fn an_input_for_once_ends_with_the_first_who_attached() {
+    let fixture = Fixture::new().await;
+    let fields = json!({"stdin": true, "stdinOnce": true});
+    for leaves in [false, true] {
+        let name = format!("leaves-{leaves}");
+        let container = fixture.pod_with(&name, "cat; echo end", &fields).await;
+        let mut session = fixture.nodes.attach(container.clone(), ALL).await.expect("attached");
+        tell(&mut session, "one\n", "one\n").await;
+        match leaves {
+            true => drop(session),
+            false => drop(session.stdin.take()),
+        }
+        let log = fixture.log(&container, LogOptions { follow: true, ..LogOptions::default() }).await;
+        assert_eq!(text(log).await, "one\nend\n", "{name}: it comes to its end");
+    }
+}
+
+#[tokio::test]
+async fn a_container_without_an_input_reads_its_end_at_once() {
+    let fixture = Fixture::new().await;
+    let container = fixture.pod("p", "cat; echo end; exec sleep 1000").await;
+    let session = fixture.nodes.attach(container.clone(), ALL).await.expect("attached");
+    assert!(session.stdin.is_none());
+    let mut log = fixture.log(&container, LogOptions { follow: true, ..LogOptions::default() }).await;
+    assert_eq!(log.next().await.expect("output").expect("read"), "end\n");
+}
+
+#[tokio::test]
+async fn a_container_with_a_terminal_has_its_size_and_its_lines() {
+    let fixture = Fixture::new().await;
+    let script = "stty -echo; until [ \"$(stty size)\" = '25 80' ]; do sleep 0.01; done; tty -s && echo $TERM; \
+                  read line; echo got $line";
+    let container = fixture.pod_with("p", script, &json!({"stdin": true, "tty": true})).await;
+    let terminal = Streams { stderr: false, tty: true, ..ALL };
+    let mut session = fixture.nodes.attach(container.clone(), terminal).await.expect("attached");
+    (session.resize)(Size { width: 80, height: 25 });
+    tell(&mut session, "", "xterm\r\n").await;
+    tell(&mut session, "hello\n", "got hello\r\n").await;
+    assert_eq!(session.ended.await, Ok(0));
+    let log = fixture.log(&container, LogOptions::default()).await;
+    assert_eq!(text(log).await, "xterm\r\ngot hello\r\n");
 }

@@ -20,7 +20,7 @@ use crate::prepare::{self, Error, Prepared};
 use crate::runtimes::keeper::MARKER;
 use crate::runtimes::sandbox::{Mount, Root, Sandbox};
 use crate::runtimes::{Process, Starts};
-use crate::{env, mounts, services, status};
+use crate::{env, input, mounts, services, status};
 
 /// Where programs are when neither image nor pod says so.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -43,7 +43,8 @@ pub(crate) async fn process(
     let mut base = base_environment(&image.config.config, &hostname);
     base.extend(services::variables(&services, pod, context.facts().ip));
     let environment = env::environment(pod, container, &sources, &context.facts(), &base);
-    let environment = environment.map_err(|error| Error::config(error.to_string()))?;
+    let mut environment = environment.map_err(|error| Error::config(error.to_string()))?;
+    input::name_terminal(container, &mut environment);
     let argv = command_line(container, &image.config.config, &environment);
     if argv.is_empty() {
         return Err(Error::create(format!("no command specified for container {:?}", container.name)));
@@ -77,6 +78,8 @@ pub(crate) async fn process(
     };
     let mut config = spec::config(&view).map_err(Error::config)?;
     if oci.runtime.kind != Kind::Crun {
+        // They make a terminal in the container; crun gives it the one that it has itself.
+        config["process"]["terminal"] = (container.tty == Some(true)).into();
         // These replace a file where crun writes to a pipe. What they tell a hook, the number of the process among it, has to
         // be read: they would pass on the signal that they get otherwise.
         let number = r#"s/.*"pid": *\([0-9]*\).*/\1/p"#;
@@ -128,6 +131,7 @@ pub(crate) async fn process(
         log: prepare::log(context, pod, container, run)?,
         sandbox: Some(Box::new(sandbox)),
         starts: Some(Starts { told_by: paths.started.clone(), errors: paths.errors.clone() }),
+        input: input::kind(container),
     };
     let exec = Exec { kind: oci.runtime.kind, prefix: oci.runtime.exec(&paths), id: paths.id.clone() };
     Ok(Prepared { process, group, bundle: Some(paths.root), exec: Some(exec) })

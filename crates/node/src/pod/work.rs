@@ -18,6 +18,7 @@ use crate::container::{
 };
 use crate::events::Report;
 use crate::images::Image;
+use crate::input::Input;
 use crate::lifecycle::{self, Cause, Ending, Reset, Step};
 use crate::phase::Phase;
 use crate::prepare::{self, Prepared};
@@ -256,8 +257,13 @@ impl Work {
             }
             _ => prepare::process(&self.context, &self.pod, container, run).await,
         };
+        let prepared = prepared.and_then(|prepared| {
+            let input = Input::new(container);
+            let failed = |error| prepare::Error::create(format!("make the input of the container: {error}"));
+            Ok((prepared, input.map_err(failed)?.unzip()))
+        });
         match prepared {
-            Ok(Prepared { process, group, bundle, exec }) => {
+            Ok((Prepared { process, group, bundle, exec }, (input, given))) => {
                 self.groups[place] = group;
                 self.records[place].image_id = image.as_ref().map(|image| image.repo_digest.clone());
                 (self.running_images[place], self.bundles[place]) = (image, bundle);
@@ -267,8 +273,9 @@ impl Work {
                 // The task outlives its processes, so that somebody listens; a send after that has no reader
                 // to miss it.
                 let sink = move |event| drop(notices.send((place, run, Notice::Process(event))));
-                self.context.running.insert(self.uid(), &self.plans[place].name, run, &process, exec);
-                self.processes[place] = Some(self.context.host.run(process, sink));
+                let name = &self.plans[place].name;
+                self.context.running.insert(self.uid(), name, run, &process, (exec, input));
+                self.processes[place] = Some(self.context.host.run(process, given.as_ref(), sink));
             }
             Err(error) => {
                 self.publish(Some(place), true, "Failed", format!("Error: {}", error.message));

@@ -125,38 +125,42 @@ impl Host {
         Ok(Self { shared })
     }
 
-    /// Starts a process. `sink` hears [`Event::Started`] or [`Event::Failed`], and after a start how it
-    /// ended.
-    pub fn run(&self, process: Process, sink: impl Fn(Event) + Send + 'static) -> Id {
-        let id = self.shared.next.fetch_add(1, Ordering::Relaxed);
-        match self.shared.link.lock().as_mut() {
-            Some(link) => {
-                let held_by = process.sandbox.as_ref().and_then(|sandbox| sandbox.held_by.clone());
-                link.processes.insert(id, Live { sink: Box::new(sink), pid: None, held_by });
-                // Closed when the keeper has just died: then `lose_all` answers for every process.
-                let _ = link.requests.send(Request::Start { id, process });
-            }
-            None => sink(Event::Failed(StartError::KeeperGone)),
-        }
-        Id(id)
+    /// Starts a process, with the streams that its input needs. `sink` hears [`Event::Started`] or [`Event::Failed`], and
+    /// after a start how it ended.
+    pub fn run(
+        &self,
+        process: Process,
+        streams: Option<&[OwnedFd; 3]>,
+        sink: impl Fn(Event) + Send + 'static,
+    ) -> Id {
+        let held_by = process.sandbox.as_ref().and_then(|sandbox| sandbox.held_by.clone());
+        let live = Live { sink: Box::new(sink), pid: None, held_by };
+        self.ask(streams, live, |id| Request::Start { id, process })
     }
 
     /// Starts a process in a container, with these streams. `sink` hears [`Event::Started`] or [`Event::Failed`], and
     /// after a start how it ended. When the container ends, so does it.
     pub fn join(&self, guest: Guest, streams: &[OwnedFd; 3], sink: impl Fn(Event) + Send + 'static) -> Id {
+        let live = Live { sink: Box::new(sink), pid: None, held_by: None };
+        self.ask(Some(streams), live, |id| Request::Join { id, guest })
+    }
+
+    fn ask(&self, streams: Option<&[OwnedFd; 3]>, live: Live, request: impl FnOnce(u64) -> Request) -> Id {
         let id = self.shared.next.fetch_add(1, Ordering::Relaxed);
         match self.shared.link.lock().as_mut() {
-            Some(link) => match streams::send(&link.streams, streams) {
+            Some(link) => match streams.map_or(Ok(()), |streams| streams::send(&link.streams, streams)) {
                 Ok(()) => {
-                    link.processes.insert(id, Live { sink: Box::new(sink), pid: None, held_by: None });
-                    // Under the same lock, so that streams and requests come in the same order.
-                    let _ = link.requests.send(Request::Join { id, guest });
+                    link.processes.insert(id, live);
+                    // Under the same lock, so that streams and requests come in the same order. Closed when the keeper has
+                    // just died: then `lose_all` answers for every process.
+                    let _ = link.requests.send(request(id));
                 }
                 Err(error) => {
-                    sink(Event::Failed(StartError::Streams { error: io::Error::from(error).to_string() }))
+                    let error = io::Error::from(error).to_string();
+                    (live.sink)(Event::Failed(StartError::Streams { error }));
                 }
             },
-            None => sink(Event::Failed(StartError::KeeperGone)),
+            None => (live.sink)(Event::Failed(StartError::KeeperGone)),
         }
         Id(id)
     }

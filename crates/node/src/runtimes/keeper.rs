@@ -44,7 +44,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::output::{Output, new_log};
-use super::protocol::{self, Exit, Guest, Process, Report, Request, StartError, Starts};
+use super::protocol::{self, Exit, Guest, Input, Process, Report, Request, StartError, Starts};
 use super::sandbox::{self, Sandbox};
 use super::{streams, takeover};
 use crate::cgroup;
@@ -266,8 +266,10 @@ impl Keeper {
     }
 
     fn start(&mut self, id: u64, process: &Process) {
+        // Taken also when it can't be used, so that the next one gets its own.
+        let given = Given::receive(process.input);
         let told_by = process.starts.as_ref().map(open_pipe).transpose();
-        match told_by.and_then(|told_by| Ok((told_by, spawn(process, self.files)?))) {
+        match told_by.and_then(|told_by| Ok((told_by, spawn(process, given?, self.files)?))) {
             Ok((told_by, (pid, output))) => {
                 let marker = marker(&process.env);
                 let sandbox = process.sandbox.clone();
@@ -504,28 +506,59 @@ fn marker(env: &[(String, String)]) -> String {
 }
 
 /// Starts one process in its own session, and returns its pid and what it prints.
-fn spawn(process: &Process, files: Option<Rlimit>) -> Result<(i32, Output), StartError> {
+fn spawn(process: &Process, given: Given, files: Option<Rlimit>) -> Result<(i32, Output), StartError> {
     let log_error =
         |error: io::Error| StartError::Log { path: process.log.clone(), error: error.to_string() };
     let sandbox = process.sandbox.as_deref();
     let mut command = command(&process.argv, &process.env, &process.cwd, sandbox.is_some())?;
     let log = new_log(&process.log).map_err(log_error)?;
-    let (reader, writer) = io::pipe().map_err(log_error)?;
-    let output = Output::start(reader.into(), log, &process.log).map_err(log_error)?;
-    command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(log_error)?).stderr(writer);
+    let has_terminal = matches!(given, Given::Terminal { .. });
+    let printed = given.connect(&mut command).map_err(log_error)?;
+    let output = Output::start(printed, log, &process.log);
     let cwd = process.cwd.clone();
     let enter = sandbox.cloned().map(|sandbox| -> Enter { Box::new(move || sandbox.enter(&cwd)) });
     let has_own_pids = sandbox.is_some_and(Sandbox::has_own_pids);
     let namespace = has_own_pids.then_some(PidNamespace::New);
     let pid = in_pid_namespace(namespace, || {
-        run(
-            command,
-            &process.argv,
-            enter,
-            Manner { has_terminal: false, has_other_pids: has_own_pids, files },
-        )
+        run(command, &process.argv, enter, Manner { has_terminal, has_other_pids: has_own_pids, files })
     })?;
     Ok((pid, output))
+}
+
+/// What a container was given to read.
+enum Given {
+    Nothing,
+    Pipe(OwnedFd),
+    Terminal { theirs: OwnedFd, ours: OwnedFd },
+}
+
+impl Given {
+    fn receive(input: Input) -> Result<Self, StartError> {
+        let streams = || {
+            streams::receive(io::stdout())
+                .map_err(|error| StartError::Streams { error: io::Error::from(error).to_string() })
+        };
+        match input {
+            Input::Nothing => Ok(Self::Nothing),
+            Input::Pipe => streams().map(|[stdin, ..]| Self::Pipe(stdin)),
+            Input::Terminal => streams().map(|[theirs, ours, _]| Self::Terminal { theirs, ours }),
+        }
+    }
+
+    /// Gives it to a command, and returns where that comes from which the command prints.
+    fn connect(self, command: &mut Command) -> io::Result<Receiver> {
+        let stdin = match self {
+            Self::Nothing => Stdio::null(),
+            Self::Pipe(stdin) => stdin.into(),
+            Self::Terminal { theirs, ours } => {
+                command.stdin(theirs.try_clone()?).stdout(theirs.try_clone()?).stderr(theirs);
+                return Receiver::from_owned_fd_unchecked(ours);
+            }
+        };
+        let (reader, writer) = io::pipe()?;
+        command.stdin(stdin).stdout(writer.try_clone()?).stderr(writer);
+        Receiver::from_owned_fd(reader.into())
+    }
 }
 
 /// Where the next process of the keeper is started.

@@ -1,11 +1,10 @@
-//! What a container prints: from a pipe into its log, with the times at which it came.
+//! What a container prints: from a pipe or its terminal into its log, with the times at which it came.
 //!
 //! Both outputs are one pipe, so that the log has them in the order in which they were written.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -57,13 +56,13 @@ pub(super) fn new_log(path: &Path) -> io::Result<File> {
 
 impl Output {
     /// Copies from now on.
-    pub(super) fn start(pipe: OwnedFd, log: File, path: &Path) -> io::Result<Self> {
-        let pipe = Arc::new(Receiver::from_owned_fd(pipe)?);
+    pub(super) fn start(pipe: Receiver, log: File, path: &Path) -> Self {
+        let pipe = Arc::new(pipe);
         let times = times::Writer::new(path);
         let sink = Sink { log, length: 0, times, is_failing: false };
         let sink = Arc::new(Mutex::new(sink));
         let task = tokio::spawn(copy(Arc::clone(&pipe), Arc::clone(&sink))).abort_handle();
-        Ok(Self { pipe, sink, task })
+        Self { pipe, sink, task }
     }
 
     /// Takes what is still in the pipe of a container that has ended.

@@ -30,6 +30,21 @@ pub struct Process {
     /// It is a runtime that has to say when the container that it makes has started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starts: Option<Starts>,
+    /// What it reads.
+    #[serde(default)]
+    pub input: Input,
+}
+
+/// The standard input of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Input {
+    /// There is none.
+    #[default]
+    Nothing,
+    /// A pipe, which was sent before, in one message on the socket for streams.
+    Pipe,
+    /// A terminal, which becomes the one of its session and is its output too. Both ends of it were sent before.
+    Terminal,
 }
 
 /// How a runtime says that its container has started, or why not.

@@ -1,4 +1,4 @@
-//! The standard streams of a guest process: pipes or a terminal, handed to the keeper over a socket of their own.
+//! The standard streams of a guest process, and the input of a container: pipes or a terminal, handed to the keeper over a socket of their own.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -68,6 +68,16 @@ impl Ends {
     /// Makes the streams that are asked for; the others lead nowhere.
     pub fn new(asked: Streams) -> io::Result<Self> {
         if asked.tty { Self::terminal(asked) } else { Self::pipes(asked) }
+    }
+
+    /// The input of a container. The keeper reads what is printed on a terminal, as it does with the output of every
+    /// container: it gets both ends.
+    pub fn of_container(tty: bool) -> io::Result<Self> {
+        let mut ends = Self::new(Streams { stdin: true, tty, ..Streams::default() })?;
+        if let Some(Terminal(ours)) = &ends.terminal {
+            ends.guest[1] = ours.try_clone()?;
+        }
+        Ok(ends)
     }
 
     fn pipes(asked: Streams) -> io::Result<Self> {

@@ -253,6 +253,37 @@ async fn a_process_joins_a_container_with_and_without_a_terminal() {
 }
 
 #[tokio::test]
+async fn a_container_of_an_image_reads_what_those_send_who_attach() {
+    let (fixture, _kept) = node_with(RUNTIME, &busybox(json!({}))).await;
+    let nodes = Nodes::of(std::slice::from_ref(&fixture.agent));
+    for (tty, text, want) in [
+        (false, "cat; echo end", "hello\nend\n"),
+        (true, "test -t 0 && test -t 1 && read line && echo got $line $TERM", "hello\r\ngot hello xterm\r\n"),
+    ] {
+        let name = format!("tty-{tty}");
+        let mut container = script(text);
+        (container["stdin"], container["stdinOnce"], container["tty"]) = (json!(true), json!(true), json!(tty));
+        let pod = fixture.create(&name, never(json!([container]))).await;
+        fixture.running(&name).await;
+        let container = windlass_streams::Container {
+            node: "here".into(),
+            namespace: "default".into(),
+            pod: name,
+            uid: pod.metadata.uid.expect("a uid"),
+            name: "c".into(),
+        };
+        let streams = Streams { stdin: true, stdout: true, tty, ..Streams::default() };
+        let mut session = nodes.attach(container, streams).await.expect("attached");
+        let mut stdin = session.stdin.take().expect("an input");
+        stdin.write_all(b"hello\n").await.expect("taken");
+        drop(stdin);
+        let said = session.stdout.try_fold(Vec::new(), async |all, piece| Ok([all, piece.to_vec()].concat()));
+        let (said, ended) = tokio::join!(said, session.ended);
+        assert_eq!((String::from_utf8_lossy(&said.expect("read")).as_ref(), ended), (want, Ok(0)), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn a_command_that_is_not_in_the_image_is_a_start_error() {
     let (fixture, _kept) = node_with(RUNTIME, &busybox(json!({}))).await;
     fixture

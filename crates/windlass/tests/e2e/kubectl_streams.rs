@@ -275,3 +275,41 @@ fn a_node_in_a_process_of_its_own_gives_logs_and_runs_commands() {
     assert_eq!(kubectl.must(&["logs", "talker", "--tail=1"]), "last\n");
     drop((node, served));
 }
+
+#[test]
+fn what_is_typed_reaches_a_container_that_reads() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let served = Served::start(directory.path(), &["--nodes", "0"]);
+    let node = node::with_token(directory.path(), &node::token(directory.path()), "two");
+    let [kubectl, ..] = each(directory.path());
+    kubectl.apply(
+        "{apiVersion: batch/v1, kind: Job, metadata: {name: reader}, spec: {template: {spec: {
+            restartPolicy: Never,
+            containers: [{name: c, image: host, command: [sh, -c, 'cat; echo end'], stdin: true, stdinOnce: true}],
+        }}}}",
+    );
+    let ready = "--for=jsonpath={.status.ready}=1";
+    kubectl.must(&["wait", ready, "job/reader", "--timeout=60s"]);
+    let ran = kubectl.run_with(&["attach", "-q", "-i", "job/reader"], "hello\n");
+    assert_eq!(said(&ran), (Some(0), "hello\nend\n", ""));
+    kubectl.must(&["wait", "--for=condition=Complete", "job/reader", "--timeout=60s"]);
+    // kubectl makes a pod that reads, sends it what there is, and removes it.
+    let args = [
+        "run",
+        "once",
+        "-q",
+        "-i",
+        "--rm",
+        "--restart=Never",
+        "--image=host",
+        "--command",
+        "--",
+        "sh",
+        "-c",
+        "while read line; do echo got $line; done; exit 3",
+    ];
+    let ran = kubectl.run_with(&args, "one\ntwo\n");
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(3), "got one\ngot two\n"), "{}", ran.stderr);
+    assert_eq!(kubectl.must(&["get", "pods", "--field-selector=metadata.name=once", "-o", "name"]), "");
+    drop((node, served));
+}
