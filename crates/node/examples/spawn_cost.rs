@@ -49,6 +49,7 @@ async fn run(at_once: usize) -> Duration {
             sandbox: None,
             starts: None,
             input: windlass_node::runtimes::Input::Nothing,
+            log_limits: None,
         };
         let (sender, mut events) = mpsc::unbounded_channel();
         host.run(process, None, move |event| drop(sender.send(event)));

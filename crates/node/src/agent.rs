@@ -13,7 +13,7 @@ use windlass_api::quantity::Quantity;
 use crate::images::Images;
 use crate::pods::Pods;
 use crate::register::{self, Health};
-use crate::runtimes::{host, keeper};
+use crate::runtimes::{LogLimits, host, keeper};
 use crate::{backoff, events, oci, pod, pressure, shutdown};
 
 /// How long a shutdown waits beyond its grace for the last writes, before it lets the keeper kill what is
@@ -107,6 +107,8 @@ pub struct Config {
     pub pids_max: Option<i64>,
     /// Keep the logs of pods that are gone.
     pub keeps_logs: bool,
+    /// How much of the output of a container is kept; `None`: all.
+    pub log_limits: Option<LogLimits>,
 }
 
 impl Config {
@@ -133,6 +135,7 @@ impl Config {
             refresh_every: Duration::from_secs(60),
             pids_max: None,
             keeps_logs: false,
+            log_limits: Some(LogLimits::default()),
         }
     }
 }

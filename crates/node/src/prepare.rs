@@ -85,7 +85,8 @@ pub(crate) async fn process(
     let log = log(context, pod, container, run)?;
     let cwd = context.config.work_dir.join(container.working_dir.as_deref().unwrap_or_default());
     let sandbox = sandbox.map(Box::new);
-    let process = Process { argv, env, cwd, log, sandbox, starts: None, input: input::kind(container) };
+    let (input, log_limits) = (input::kind(container), context.config.log_limits);
+    let process = Process { argv, env, cwd, log, sandbox, starts: None, input, log_limits };
     Ok(Prepared { process, group, bundle: None, exec: None })
 }
 

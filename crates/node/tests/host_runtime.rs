@@ -45,6 +45,7 @@ impl Fixture {
             sandbox: None,
             starts: None,
             input: Input::Nothing,
+            log_limits: None,
         }
     }
 
@@ -307,8 +308,8 @@ fn agent_process() {
         let script = std::env::var("TEST_SCRIPT").expect("TEST_SCRIPT");
         let env = vec![("PATH".into(), "/usr/bin:/bin".into())];
         let argv = ["sh", "-c", &script].map(str::to_owned).to_vec();
-        let process =
-            Process { argv, env, cwd: "/".into(), log, sandbox: None, starts: None, input: Input::Nothing };
+        let (input, cwd) = (Input::Nothing, "/".into());
+        let process = Process { argv, env, cwd, log, sandbox: None, starts: None, input, log_limits: None };
         host.run(process, None, |_| {});
         std::future::pending::<()>().await;
     });

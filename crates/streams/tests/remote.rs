@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -107,22 +107,36 @@ fn container() -> Container {
     }
 }
 
-/// A server, and the node `two` that offers itself to it.
-fn connected() -> (Arc<Remote>, Arc<Node>) {
+/// A server, and the node `two` that offers itself to it. The first `cut` of its connections are lost at once.
+fn connected_after(cut: usize) -> (Arc<Remote>, Arc<Node>) {
     let (remote, node) = (Arc::new(Remote::default()), Arc::new(Node::default()));
-    let server = Arc::clone(&remote);
+    let (server, opened) = (Arc::clone(&remote), AtomicUsize::new(0));
     let connect = move || {
+        let is_cut = opened.fetch_add(1, Ordering::SeqCst) < cut;
         let place = server.enter("two", ()).expect("room");
         async move {
             let (ours, theirs) = tokio::io::duplex(64 << 10);
-            let socket = wire::socket(ours, Role::Server).await;
-            tokio::spawn(Remote::keep(place, socket));
+            if !is_cut {
+                let socket = wire::socket(ours, Role::Server).await;
+                tokio::spawn(Remote::keep(place, socket));
+            }
             Ok::<_, io::Error>(wire::socket(theirs, Role::Client).await)
         }
     };
     let streams = Arc::clone(&node) as Arc<dyn PodStreams>;
     tokio::spawn(async move { offer(connect, streams).await });
     (remote, node)
+}
+
+fn connected() -> (Arc<Remote>, Arc<Node>) {
+    connected_after(0)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_loses_its_connections_opens_others() {
+    let (remote, _node) = connected_after(6);
+    let run = Run { container: container(), id: "host://u/c/0".into() };
+    assert_eq!(remote.logs(run, LogOptions::default()).await.expect("a log").bytes, 8);
 }
 
 #[tokio::test]

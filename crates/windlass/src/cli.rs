@@ -9,7 +9,9 @@ mod look;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use windlass_api::Gates;
+use windlass_api::quantity::Quantity;
 use windlass_apiserver::auth::identity::{NODE_PREFIX, NODES};
+use windlass_node::runtimes::LogLimits;
 
 use crate::{controller, durations, explain, images, lint, node, run, server, why};
 use look::{CompletionsArgs, ExplainArgs, LintArgs, ManArgs, WhyArgs};
@@ -266,6 +268,9 @@ struct ServerArgs {
     runtime: Option<Runtime>,
 
     #[command(flatten)]
+    logs: LogArgs,
+
+    #[command(flatten)]
     images: ImageArgs,
 }
 
@@ -380,6 +385,9 @@ struct NodeArgs {
     runtime: Option<Runtime>,
 
     #[command(flatten)]
+    logs: LogArgs,
+
+    #[command(flatten)]
     images: ImageArgs,
 }
 
@@ -395,6 +403,29 @@ struct ImageArgs {
     /// given more than once
     #[arg(long, value_name = "DIR")]
     image_dir: Vec<PathBuf>,
+}
+
+// No comment for rustdoc here, as above.
+#[derive(Debug, Args)]
+struct LogArgs {
+    /// Put the log of a container aside when it has this size
+    #[arg(long, value_name = "SIZE", default_value = "10Mi", value_parser = log_size)]
+    container_log_max_size: u64,
+
+    /// How many files to keep of the log of a container, at least 2
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(2..=100))]
+    container_log_max_files: u64,
+}
+
+impl From<LogArgs> for LogLimits {
+    fn from(args: LogArgs) -> Self {
+        Self { bytes_max: args.container_log_max_size, files_max: args.container_log_max_files }
+    }
+}
+
+fn log_size(text: &str) -> Result<u64, String> {
+    let size = text.parse::<Quantity>().map_err(|_| "not a size such as 10Mi".to_owned())?;
+    u64::try_from(size.value()).ok().filter(|size| *size > 0).ok_or_else(|| "not larger than 0".to_owned())
 }
 
 impl From<ImageArgs> for images::Options {
@@ -561,6 +592,7 @@ impl From<ServerArgs> for server::Options {
             backoff_base: args.backoff.backoff_base,
             backoff_max: args.backoff.backoff_max,
             runs_any_image_on_host: matches!(args.runtime, Some(Runtime::Host)),
+            log_limits: args.logs.into(),
             images: args.images.into(),
         }
     }
@@ -594,6 +626,7 @@ impl TryFrom<NodeArgs> for node::Options {
             gates: args.feature_gates,
             pids_max: args.pod_pids_limit,
             runs_any_image_on_host: matches!(args.runtime, Some(Runtime::Host)),
+            log_limits: args.logs.into(),
             images: args.images.into(),
         })
     }
@@ -661,7 +694,7 @@ mod tests {
         let line = "windlass server --data-dir d --listen [::1]:1 --allow-remote --kubeconfig k --nodes 0 \
                     --audit-log-path a --audit-log-maxsize 3 --audit-log-maxbackup 4 \
                     --backoff-base 1s --backoff-max 2s --feature-gates JobPodFailurePolicy=false --runtime host \
-                    --image-mirror a=https://b --image-mirror c=https://d --image-dir e";
+                    --container-log-max-size 1Ki --container-log-max-files 2 --image-mirror a=https://b --image-mirror c=https://d --image-dir e";
         let command = Cli::try_parse_from(line.split_whitespace()).expect("parses").command;
         let Command::Server(args) = command else { panic!("{command:?}") };
         let expected = server::Options {
@@ -678,6 +711,7 @@ mod tests {
             backoff_base: Duration::from_secs(1),
             backoff_max: Duration::from_secs(2),
             runs_any_image_on_host: true,
+            log_limits: LogLimits { bytes_max: 1024, files_max: 2 },
             images: images::Options {
                 mirrors: vec!["a=https://b".into(), "c=https://d".into()],
                 directories: vec!["e".into()],
@@ -703,6 +737,7 @@ mod tests {
             gates: Gates { pod_disruption_conditions: false, ..Gates::default() },
             pids_max: Some(7),
             runs_any_image_on_host: true,
+            log_limits: LogLimits::default(),
             images: images::Options::default(),
         };
         assert_eq!(node::Options::try_from(args), Ok(expected));

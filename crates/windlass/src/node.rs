@@ -17,6 +17,7 @@ use windlass_controllers::connect;
 use windlass_controllers::events::{self, Recorder};
 use windlass_node::events::Report;
 use windlass_node::machine::Machine;
+use windlass_node::runtimes::LogLimits;
 use windlass_node::streams::Nodes;
 use windlass_node::{Agent, Eviction, pressure, shutdown};
 
@@ -43,6 +44,8 @@ pub struct Options {
     pub pids_max: Option<i64>,
     /// Run the command of any image on this machine.
     pub runs_any_image_on_host: bool,
+    /// How much of the output of a container is kept.
+    pub log_limits: LogLimits,
     /// Where images come from.
     pub images: images::Options,
 }
@@ -110,6 +113,7 @@ async fn run(options: &Options) -> Result<(), Error> {
     node.oci = images::runtime(&options.images, &data_dir.join("images")).map_err(Error::Start)?;
     node.gates = options.gates;
     node.pids_max = options.pids_max;
+    node.log_limits = Some(options.log_limits);
     node.shutdown = shutdown::of_periods(options.shutdown_grace, options.shutdown_grace_critical);
     node.eviction = options.evicts.then(|| eviction(&data_dir));
     node.events = Some(publish(&client));

@@ -19,6 +19,7 @@ use windlass_controllers::{
     ttl,
 };
 use windlass_job::Settings;
+use windlass_node::runtimes::LogLimits;
 use windlass_node::streams::Nodes;
 use windlass_node::{Agent, Capacity, Oci};
 use windlass_scheduler::Scheduler;
@@ -39,6 +40,8 @@ pub struct Setup {
     pub oci: Option<Oci>,
     /// Keep the logs of pods that were deleted.
     pub keeps_logs: bool,
+    /// How much of the output of a container is kept; all if `None`.
+    pub log_limits: Option<LogLimits>,
     /// The certificate that pods trust, if there is one.
     pub root_ca: Option<String>,
     /// Also what a cluster has for objects that live longer than one Job: collection of what nobody owns, Jobs whose time
@@ -106,6 +109,7 @@ impl Parts {
             config.oci = setup.oci.clone();
             config.gates = setup.gates;
             config.keeps_logs = setup.keeps_logs;
+            config.log_limits = setup.log_limits;
             // Nobody would read them in a run of one Job.
             config.events = setup.keeps_house.then(|| crate::node::publish(client));
             agents.push(Agent::start(config).await?);

@@ -1,20 +1,22 @@
-//! Where the output of containers is: one file a run, `<logs>/<namespace>_<pod>_<uid>/<container>/<run>.log`.
+//! Where the output of containers is: `<logs>/<namespace>_<pod>_<uid>/<container>/<run>.log`, for each run.
 //!
+//! A file that has grown too large is put aside, and the oldest of these go (see [`segments`]).
 //! The file is what the container printed, byte for byte. When it printed it is in a file beside it (see [`times`]).
 
 pub mod follow;
 pub mod read;
+pub mod segments;
 pub mod times;
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// What `terminationMessagePolicy: FallbackToLogsOnError` takes from the end of a log at most.
 const MESSAGE_LINES_MAX: usize = 80;
 /// And how many bytes of it.
-const MESSAGE_BYTES_MAX: u64 = 2048;
+const MESSAGE_BYTES_MAX: usize = 2048;
 
 /// Which pod.
 #[derive(Clone, Copy, Debug)]
@@ -54,11 +56,15 @@ pub fn open(path: &Path) -> io::Result<File> {
 
 /// The end of a log, as a termination message: at most 80 lines and 2048 bytes.
 pub fn tail(path: &Path) -> io::Result<String> {
-    let mut file = open(path)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(MESSAGE_BYTES_MAX)))?;
     let mut bytes = Vec::new();
-    file.take(MESSAGE_BYTES_MAX).read_to_end(&mut bytes)?;
+    for segment in segments::open_all(path)?.iter().rev() {
+        let room = MESSAGE_BYTES_MAX - bytes.len();
+        let count = usize::try_from(segment.length).map_or(room, |length| length.min(room));
+        let mut part = vec![0; count];
+        segment.file.read_exact_at(&mut part, segment.length - count as u64)?;
+        part.append(&mut bytes);
+        bytes = part;
+    }
     Ok(last_lines(&String::from_utf8_lossy(&bytes), MESSAGE_LINES_MAX).to_owned())
 }
 
@@ -91,6 +97,9 @@ mod tests {
         assert_eq!(tail(&log).expect("read"), "x".repeat(2048));
         std::fs::write(&log, "l\n".repeat(100)).expect("written");
         assert_eq!(tail(&log).expect("read"), "l\n".repeat(80));
+        std::fs::write(segments::aside(&log, 7), "older\n").expect("written");
+        std::fs::write(&log, "l\n").expect("written");
+        assert_eq!(tail(&log).expect("read"), "older\nl\n", "also from what was put aside");
     }
 
     #[test]

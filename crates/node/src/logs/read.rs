@@ -1,14 +1,16 @@
 //! Reads a part of a log: the last lines, what is newer than a time, so many bytes, with or without times.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use windlass_streams::LogOptions;
 
+use super::segments::{Segment, open_all};
 use super::times::Times;
 
 /// A log is read in pieces of this size.
@@ -17,7 +19,11 @@ const PIECE_BYTES: usize = 64 << 10;
 /// A place in a log, from which it is read on.
 #[derive(Debug)]
 pub struct Reader {
-    file: File,
+    log: PathBuf,
+    /// The file that is read.
+    segment: Segment,
+    /// Those after it.
+    later: VecDeque<Segment>,
     position: u64,
     /// How much there was to read at the start.
     bytes: u64,
@@ -26,46 +32,48 @@ pub struct Reader {
     is_line_start: bool,
     /// What is left of a line is too old.
     skips_line: bool,
-    /// Where to stop: what is printed meanwhile is for those who follow.
-    end: u64,
+    /// What is printed meanwhile is read too.
+    follows: bool,
     /// What may still be sent.
     left: Option<u64>,
 }
 
 impl Reader {
     /// Opens a log at the first byte that the options ask for.
-    pub fn open(path: &Path, options: &LogOptions) -> io::Result<Self> {
-        let file = super::open(path)?;
-        let meta = file.metadata()?;
-        let length = meta.len();
-        let modified = meta.modified().ok().and_then(|time| Timestamp::try_from(time).ok());
-        let mut times = Times::new(path, modified.map_or(0, nanoseconds));
+    pub fn open(log: &Path, options: &LogOptions) -> io::Result<Self> {
+        let mut segments = open_all(log)?;
         // upstream: first the last lines are taken, then those of them that are new enough
         let tail = match options.tail_lines {
-            Some(lines) => tail(&file, length, lines)?,
-            None => 0,
+            Some(lines) => tail(&segments, lines)?,
+            None => START,
         };
         let since = match options.since {
-            Some(since) => times.since(nanoseconds(since))?.unwrap_or(length),
-            None => 0,
+            Some(since) => first_since(log, &segments, nanoseconds(since))?,
+            None => START,
         };
-        let position = tail.max(since).min(length);
-        let skips_line = position > 0 && byte_at(&file, position - 1)? != b'\n';
+        let start = tail.max(since);
+        let skips_line = start == since && !begins_line(&segments, start)?;
+        let bytes =
+            segments[start.segment..].iter().map(|segment| segment.length).sum::<u64>() - start.offset;
+        let mut later: VecDeque<Segment> = segments.drain(start.segment..).collect();
+        let segment = later.pop_front().ok_or(io::ErrorKind::NotFound)?;
         Ok(Self {
-            file,
-            position,
-            bytes: length - position,
-            times: options.timestamps.then_some(times),
+            log: log.to_owned(),
+            times: options.timestamps.then(|| segment.times(log)),
+            segment,
+            later,
+            position: start.offset,
+            bytes,
             is_line_start: true,
-            skips_line: skips_line && position == since,
-            end: if options.follow { u64::MAX } else { length },
+            skips_line,
+            follows: options.follow,
             left: options.limit_bytes,
         })
     }
 
     /// Opens a log at its end.
-    pub fn at_end(path: &Path) -> io::Result<Self> {
-        Self::open(path, &LogOptions { follow: true, tail_lines: Some(0), ..LogOptions::default() })
+    pub fn at_end(log: &Path) -> io::Result<Self> {
+        Self::open(log, &LogOptions { follow: true, tail_lines: Some(0), ..LogOptions::default() })
     }
 
     /// How many bytes there were to read when the log was opened.
@@ -75,18 +83,26 @@ impl Reader {
 
     /// Whether nothing more will come, whatever is printed.
     pub fn is_done(&self) -> bool {
-        self.left == Some(0) || self.position >= self.end
+        self.left == Some(0) || (self.later.is_empty() && self.position >= self.end())
+    }
+
+    /// Where to stop in this file: what is printed meanwhile is for those who follow.
+    fn end(&self) -> u64 {
+        if self.follows && self.later.is_empty() { u64::MAX } else { self.segment.length }
     }
 
     /// The next piece; nothing when all that is there was read.
     pub fn read(&mut self) -> io::Result<Option<Bytes>> {
         let mut piece = vec![0; PIECE_BYTES];
         while !self.is_done() {
-            let room =
-                usize::try_from(self.end - self.position).map_or(PIECE_BYTES, |room| room.min(PIECE_BYTES));
-            let count = self.file.read_at(&mut piece[..room], self.position)?;
+            let room = self.end().saturating_sub(self.position);
+            let room = usize::try_from(room).map_or(PIECE_BYTES, |room| room.min(PIECE_BYTES));
+            let count = self.segment.file.read_at(&mut piece[..room], self.position)?;
             if count == 0 {
-                break;
+                match self.go_on()? {
+                    true => continue,
+                    false => break,
+                }
             }
             let start = self.position;
             self.position += count as u64;
@@ -106,6 +122,32 @@ impl Reader {
             return Ok(Some(piece));
         }
         Ok(None)
+    }
+
+    /// At the end of a file: whether there is more to read, there or in the next one.
+    fn go_on(&mut self) -> io::Result<bool> {
+        if self.later.is_empty() && self.follows {
+            match std::fs::symlink_metadata(&self.log) {
+                Ok(found) if self.segment.is(&found) => return Ok(false),
+                Ok(_) => {}
+                // It goes with its pod.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+                Err(error) => return Err(error),
+            }
+            // It was put aside, perhaps after more had been written to it. Nothing more will be.
+            if self.segment.file.read_at(&mut [0], self.position)? > 0 {
+                return Ok(true);
+            }
+            let mut all = open_all(&self.log)?;
+            if let Some(own) = all.iter().position(|segment| segment.is_same(&self.segment)) {
+                all.drain(..=own);
+            }
+            self.later = all.into();
+        }
+        let Some(next) = self.later.pop_front() else { return Ok(false) };
+        self.times = self.times.is_some().then(|| next.times(&self.log));
+        (self.segment, self.position) = (next, 0);
+        Ok(true)
     }
 
     /// How much of a piece belongs to a line that is too old.
@@ -144,7 +186,7 @@ fn text(nanoseconds: i64) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%9fZ").to_string()
 }
 
-fn nanoseconds(time: Timestamp) -> i64 {
+pub(super) fn nanoseconds(time: Timestamp) -> i64 {
     i64::try_from(time.as_nanosecond()).unwrap_or(if time < Timestamp::UNIX_EPOCH {
         i64::MIN
     } else {
@@ -152,26 +194,67 @@ fn nanoseconds(time: Timestamp) -> i64 {
     })
 }
 
+/// A place in the files of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    segment: usize,
+    offset: u64,
+}
+
+const START: Place = Place { segment: 0, offset: 0 };
+
+fn end(segments: &[Segment]) -> Place {
+    let segment = segments.len().saturating_sub(1);
+    Place { segment, offset: segments.get(segment).map_or(0, |last| last.length) }
+}
+
+/// Where that begins which came at a time or later.
+fn first_since(log: &Path, segments: &[Segment], time: i64) -> io::Result<Place> {
+    for (segment, found) in segments.iter().enumerate().filter(|(_, found)| found.length > 0) {
+        if let Some(offset) = found.times(log).since(time)? {
+            return Ok(Place { segment, offset: offset.min(found.length) });
+        }
+    }
+    Ok(end(segments))
+}
+
+fn begins_line(segments: &[Segment], place: Place) -> io::Result<bool> {
+    let before = match place {
+        START => return Ok(true),
+        Place { segment, offset: 0 } => (&segments[segment - 1], segments[segment - 1].length),
+        Place { segment, offset } => (&segments[segment], offset),
+    };
+    match before {
+        (_, 0) => Ok(true),
+        (segment, offset) => Ok(byte_at(&segment.file, offset - 1)? == b'\n'),
+    }
+}
+
 /// Where the last so many lines begin. A last line that has no end yet is one.
-fn tail(file: &File, length: u64, lines: u64) -> io::Result<u64> {
+fn tail(segments: &[Segment], lines: u64) -> io::Result<Place> {
     if lines == 0 {
-        return Ok(length);
+        return Ok(end(segments));
     }
     let mut piece = vec![0; PIECE_BYTES];
-    let (mut end, mut found) = (length.saturating_sub(1), 0);
-    while end > 0 {
-        let start = end.saturating_sub(PIECE_BYTES as u64);
-        let part = &mut piece[..usize::try_from(end - start).unwrap_or(PIECE_BYTES)];
-        file.read_exact_at(part, start)?;
-        for at in (0..part.len()).rev().filter(|at| part[*at] == b'\n') {
-            found += 1;
-            if found == lines {
-                return Ok(start + at as u64 + 1);
+    let (mut found, mut is_last) = (0, true);
+    for (number, segment) in segments.iter().enumerate().rev().filter(|(_, segment)| segment.length > 0) {
+        // The end of the last line of all begins no other.
+        let mut end = segment.length - u64::from(is_last);
+        is_last = false;
+        while end > 0 {
+            let start = end.saturating_sub(PIECE_BYTES as u64);
+            let part = &mut piece[..usize::try_from(end - start).unwrap_or(PIECE_BYTES)];
+            segment.file.read_exact_at(part, start)?;
+            for at in (0..part.len()).rev().filter(|at| part[*at] == b'\n') {
+                found += 1;
+                if found == lines {
+                    return Ok(Place { segment: number, offset: start + at as u64 + 1 });
+                }
             }
+            end = start;
         }
-        end = start;
     }
-    Ok(0)
+    Ok(START)
 }
 
 fn byte_at(file: &File, position: u64) -> io::Result<u8> {
@@ -182,6 +265,7 @@ fn byte_at(file: &File, position: u64) -> io::Result<u8> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::segments::aside;
     use super::super::times::Writer;
     use super::*;
 
@@ -281,5 +365,99 @@ mod tests {
         assert_eq!(reader.read().expect("read"), None);
         assert_eq!(once.read().expect("read").as_deref(), Some(b"one\n".as_slice()), "as it was");
         assert_eq!(once.read().expect("read"), None);
+    }
+
+    /// A log in several files, of which the last is written now; each piece came a second after the one before.
+    fn put_aside(files: &[&[&str]]) -> (tempfile::TempDir, PathBuf) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("0.log");
+        let (mut times, mut second) = (Writer::new(&path), 0);
+        for (pieces, number) in files.iter().zip(0..) {
+            times = if number == 0 { times } else { times.go_on(&path, number) };
+            let mut text = String::new();
+            for piece in *pieces {
+                second += 1;
+                times.mark(text.len() as u64, second * 1_000_000_000).expect("written");
+                text.push_str(piece);
+            }
+            let is_last = number + 1 == files.len() as u64;
+            let file = if is_last { path.clone() } else { aside(&path, number) };
+            std::fs::write(file, text).expect("written");
+        }
+        (directory, path)
+    }
+
+    #[test]
+    fn files_that_were_put_aside_are_read_as_one_log() {
+        let (_directory, path) = put_aside(&[&["a\n", "b\n"], &["c\n"], &[], &["d\n", "e"]]);
+        assert_eq!(read(&path, &LogOptions::default()), "a\nb\nc\nd\ne");
+        for (lines, want) in
+            [(0, ""), (1, "e"), (2, "d\ne"), (3, "c\nd\ne"), (4, "b\nc\nd\ne"), (9, "a\nb\nc\nd\ne")]
+        {
+            let options = LogOptions { tail_lines: Some(lines), ..LogOptions::default() };
+            assert_eq!(read(&path, &options), want, "{lines} lines");
+        }
+        for (second, want) in [(2, "b\nc\nd\ne"), (3, "c\nd\ne"), (4, "d\ne"), (5, "e"), (6, "")] {
+            assert_eq!(read(&path, &since(second)), want, "since {second}");
+        }
+        let stamped = LogOptions { timestamps: true, ..since(3) };
+        let want = "1970-01-01T00:00:03.000000000Z c\n1970-01-01T00:00:04.000000000Z d\n\
+                    1970-01-01T00:00:05.000000000Z e";
+        assert_eq!(read(&path, &stamped), want);
+        let few = LogOptions { limit_bytes: Some(5), ..LogOptions::default() };
+        assert_eq!(read(&path, &few), "a\nb\nc");
+        assert_eq!(
+            Reader::open(&path, &LogOptions { tail_lines: Some(3), ..few }).expect("opened").bytes(),
+            5
+        );
+    }
+
+    #[test]
+    fn a_line_that_goes_on_in_the_next_file_is_one_line() {
+        let (_directory, path) = put_aside(&[&["a\nlong "], &["line\n", "c\n"]]);
+        let tail = |lines| LogOptions { tail_lines: Some(lines), ..LogOptions::default() };
+        assert_eq!(read(&path, &tail(2)), "long line\nc\n");
+        assert_eq!(read(&path, &since(2)), "c\n", "it is as old as its first byte");
+        let stamped = LogOptions { timestamps: true, ..tail(2) };
+        let want = "1970-01-01T00:00:01.000000000Z long line\n1970-01-01T00:00:03.000000000Z c\n";
+        assert_eq!(read(&path, &stamped), want);
+    }
+
+    #[test]
+    fn who_follows_goes_on_in_the_next_files_and_misses_nothing() {
+        let (_directory, path) = log(&["one\n"]);
+        let mut reader = Reader::at_end(&path).expect("opened");
+        let mut all = || {
+            let mut all = Vec::new();
+            while let Some(piece) = reader.read().expect("read") {
+                all.extend_from_slice(&piece);
+            }
+            String::from_utf8(all).expect("UTF-8")
+        };
+        assert_eq!(all(), "");
+        let append = |text: &str| {
+            let mut file = std::fs::OpenOptions::new().append(true).open(&path).expect("opened");
+            std::io::Write::write_all(&mut file, text.as_bytes()).expect("written");
+        };
+        let put_aside = |number| {
+            std::fs::hard_link(&path, aside(&path, number)).expect("linked");
+            std::fs::write(path.with_extension("new"), "").expect("written");
+            std::fs::rename(path.with_extension("new"), &path).expect("replaced");
+        };
+        append("two\n");
+        put_aside(0);
+        append("three\n");
+        put_aside(1);
+        append("four\n");
+        assert_eq!(all(), "two\nthree\nfour\n");
+        std::fs::hard_link(&path, aside(&path, 2)).expect("linked");
+        assert_eq!(all(), "", "it is still the one that is written");
+        std::fs::remove_file(aside(&path, 2)).expect("removed");
+        append("five\n");
+        put_aside(2);
+        append("six\n");
+        std::fs::remove_file(aside(&path, 0)).expect("removed");
+        std::fs::remove_file(aside(&path, 1)).expect("removed");
+        assert_eq!(all(), "five\nsix\n");
     }
 }

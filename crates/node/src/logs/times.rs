@@ -1,4 +1,4 @@
-//! When a log was printed: marks in a file beside it, `<run>.times`.
+//! When a log was printed: marks in a file beside it, `<run>.times`, and one for each time that the log was put aside.
 //!
 //! A mark is 16 bytes, little endian: an offset in the log, and the time (nanoseconds of the Unix clock) at which what
 //! begins there came. It holds up to the offset of the next mark. A mark is written before the bytes it is about, so
@@ -9,13 +9,16 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use super::segments::with_suffix;
+
 const MARK_BYTES: usize = 16;
 /// Marks are read in pieces of this size.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// The marks of a log.
-pub fn path(log: &Path) -> PathBuf {
-    log.with_extension("times")
+/// The marks of the file of a log with this number.
+pub fn path(log: &Path, number: u64) -> PathBuf {
+    let first = log.with_extension("times");
+    if number == 0 { first } else { with_suffix(&first, &format!(".{number}")) }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,9 +37,20 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Of the log at a path.
+    /// Of the first file of the log at a path.
     pub fn new(log: &Path) -> Self {
-        Self { path: path(log), file: None, length: 0, last: i64::MIN }
+        Self { path: path(log, 0), file: None, length: 0, last: i64::MIN }
+    }
+
+    /// Of a later file.
+    #[must_use]
+    pub fn go_on(&self, log: &Path, number: u64) -> Self {
+        Self { path: path(log, number), file: None, length: 0, last: self.last }
+    }
+
+    /// The bytes that its marks take.
+    pub fn length(&self) -> u64 {
+        self.length
     }
 
     /// Notes that what comes to `offset` of the log came at `time`.
@@ -80,10 +94,12 @@ pub struct Times {
 }
 
 impl Times {
-    /// Of the log at a path; `fallback` is the time of what has no mark.
-    pub fn new(log: &Path, fallback: i64) -> Self {
-        let (piece, at) = (Vec::new(), 0);
-        Self { path: path(log), file: None, piece, at, current: None, next: None, fallback }
+    /// Of the file of a log with this number; `fallback` is the time of what has no mark.
+    pub fn new(log: &Path, number: u64, fallback: i64) -> Self {
+        let path = path(log, number);
+        // Opened now, for it may go with its log.
+        let file = super::open(&path).ok();
+        Self { path, file, piece: Vec::new(), at: 0, current: None, next: None, fallback }
     }
 
     /// When the byte at `offset` came. Offsets must not go back.
@@ -151,7 +167,7 @@ mod tests {
     fn marks_are_found_by_offset_and_by_time_also_while_they_are_written() {
         let directory = tempfile::tempdir().expect("a directory");
         let log = directory.path().join("0.log");
-        let mut times = Times::new(&log, 7);
+        let mut times = Times::new(&log, 0, 7);
         assert_eq!(times.at(0).expect("read"), 7, "no marks yet");
         let mut writer = Writer::new(&log);
         // The second takes the place of the first, the clock goes back at the fourth.
@@ -163,7 +179,7 @@ mod tests {
         writer.mark(101, 40).expect("written");
         assert_eq!((times.at(100).expect("read"), times.at(101).expect("read")), (30, 40));
         for (time, want) in [(0, Some(0)), (20, Some(0)), (21, Some(5)), (31, Some(101)), (41, None)] {
-            assert_eq!(Times::new(&log, 7).since(time).expect("read"), want, "{time}");
+            assert_eq!(Times::new(&log, 0, 7).since(time).expect("read"), want, "{time}");
         }
     }
 
@@ -176,10 +192,10 @@ mod tests {
             whole.extend(offset.to_le_bytes());
             whole.extend(time.to_le_bytes());
         }
-        std::fs::write(path(&log), &whole[..20]).expect("written");
-        let mut times = Times::new(&log, 0);
+        std::fs::write(path(&log, 0), &whole[..20]).expect("written");
+        let mut times = Times::new(&log, 0, 0);
         assert_eq!(times.at(3).expect("read"), 1);
-        std::fs::write(path(&log), &whole).expect("written");
+        std::fs::write(path(&log, 0), &whole).expect("written");
         assert_eq!(times.at(3).expect("read"), 2);
     }
 }

@@ -132,6 +132,7 @@ pub(crate) async fn process(
         sandbox: Some(Box::new(sandbox)),
         starts: Some(Starts { told_by: paths.started.clone(), errors: paths.errors.clone() }),
         input: input::kind(container),
+        log_limits: context.config.log_limits,
     };
     let exec = Exec { kind: oci.runtime.kind, prefix: oci.runtime.exec(&paths), id: paths.id.clone() };
     Ok(Prepared { process, group, bundle: Some(paths.root), exec: Some(exec) })

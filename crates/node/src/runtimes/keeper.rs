@@ -514,7 +514,7 @@ fn spawn(process: &Process, given: Given, files: Option<Rlimit>) -> Result<(i32,
     let log = new_log(&process.log).map_err(log_error)?;
     let has_terminal = matches!(given, Given::Terminal { .. });
     let printed = given.connect(&mut command).map_err(log_error)?;
-    let output = Output::start(printed, log, &process.log);
+    let output = Output::start(printed, log, process);
     let cwd = process.cwd.clone();
     let enter = sandbox.cloned().map(|sandbox| -> Enter { Box::new(move || sandbox.enter(&cwd)) });
     let has_own_pids = sandbox.is_some_and(Sandbox::has_own_pids);

@@ -10,4 +10,4 @@ pub mod sandbox;
 pub mod streams;
 mod takeover;
 
-pub use protocol::{Exit, Guest, Input, Process, StartError, Starts};
+pub use protocol::{Exit, Guest, Input, LogLimits, Process, StartError, Starts};

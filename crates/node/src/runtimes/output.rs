@@ -6,13 +6,15 @@ use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::net::unix::pipe::Receiver;
 use tokio::task::AbortHandle;
 
+use super::protocol::{LogLimits, Process};
+use crate::logs::segments::{aside, with_suffix};
 use crate::logs::times;
 
 /// What is read from a pipe at once: as much as a pipe holds by default.
@@ -28,9 +30,15 @@ thread_local! {
 
 /// Where the output goes.
 struct Sink {
+    path: PathBuf,
     log: File,
     length: u64,
     times: times::Writer,
+    limits: Option<LogLimits>,
+    /// How often the log was put aside.
+    number: u64,
+    /// The next byte begins a line.
+    is_line_start: bool,
     is_failing: bool,
 }
 
@@ -56,11 +64,9 @@ pub(super) fn new_log(path: &Path) -> io::Result<File> {
 
 impl Output {
     /// Copies from now on.
-    pub(super) fn start(pipe: Receiver, log: File, path: &Path) -> Self {
+    pub(super) fn start(pipe: Receiver, log: File, process: &Process) -> Self {
         let pipe = Arc::new(pipe);
-        let times = times::Writer::new(path);
-        let sink = Sink { log, length: 0, times, is_failing: false };
-        let sink = Arc::new(Mutex::new(sink));
+        let sink = Arc::new(Mutex::new(Sink::new(log, &process.log, process.log_limits)));
         let task = tokio::spawn(copy(Arc::clone(&pipe), Arc::clone(&sink))).abort_handle();
         Self { pipe, sink, task }
     }
@@ -97,6 +103,11 @@ async fn copy(pipe: Arc<Receiver>, sink: Arc<Mutex<Sink>>) {
 }
 
 impl Sink {
+    fn new(log: File, path: &Path, limits: Option<LogLimits>) -> Self {
+        let (path, times) = (path.to_owned(), times::Writer::new(path));
+        Self { path, log, length: 0, times, limits, number: 0, is_line_start: true, is_failing: false }
+    }
+
     fn take(&mut self, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> Taken {
         PIECE.with_borrow_mut(|piece| match read(piece) {
             Ok(0) => Taken::End,
@@ -112,6 +123,40 @@ impl Sink {
 
     /// What can't be written, as on a full disk, is lost: the container must not stand still for it.
     fn write(&mut self, piece: &[u8]) {
+        let cut = self.limits.and_then(|limits| self.cut(piece, limits));
+        let written = match (cut, self.limits) {
+            (Some(cut), Some(limits)) => {
+                let (before, after) = piece.split_at(cut);
+                let done = self.append(before).and_then(|()| self.put_aside(limits));
+                // In the file that there is, if there could be no new one.
+                self.append(after).and(done)
+            }
+            (None, _) | (_, None) => self.append(piece),
+        };
+        match &written {
+            Err(error) if !self.is_failing => eprintln!("windlass: process keeper: write a log: {error}"),
+            _ => {}
+        }
+        self.is_failing = written.is_err();
+    }
+
+    /// Where in a piece to go on in a new file: at the end of a line, unless that is too far.
+    fn cut(&self, piece: &[u8], limits: LogLimits) -> Option<usize> {
+        // Of a container that prints byte by byte the marks take more than what it prints.
+        let length = self.length.max(self.times.length());
+        if length < limits.bytes_max {
+            return None;
+        }
+        if self.is_line_start {
+            return Some(0);
+        }
+        let end = piece.iter().position(|byte| *byte == b'\n').map(|end| end + 1);
+        end.or((length >= limits.bytes_max.saturating_mul(2)).then_some(0))
+    }
+
+    fn append(&mut self, piece: &[u8]) -> io::Result<()> {
+        let Some(last) = piece.last() else { return Ok(()) };
+        self.is_line_start = *last == b'\n';
         let now = jiff::Timestamp::now().as_nanosecond();
         let marked = self.times.mark(self.length, i64::try_from(now).unwrap_or(i64::MAX));
         let written = marked.and_then(|()| self.log.write_all(piece));
@@ -120,10 +165,96 @@ impl Sink {
             Ok(()) => self.length + piece.len() as u64,
             Err(_) => self.log.metadata().map_or(self.length, |meta| meta.len()),
         };
-        match &written {
-            Err(error) if !self.is_failing => eprintln!("windlass: process keeper: write a log: {error}"),
-            _ => {}
+        written
+    }
+
+    /// Goes on in a new file. The log is there at every moment: by it a run is known to have been begun.
+    fn put_aside(&mut self, limits: LogLimits) -> io::Result<()> {
+        let new = with_suffix(&self.path, ".new");
+        let _ = std::fs::remove_file(&new);
+        let log = new_log(&new)?;
+        std::fs::hard_link(&self.path, aside(&self.path, self.number))?;
+        std::fs::rename(&new, &self.path)?;
+        self.number += 1;
+        self.times = self.times.go_on(&self.path, self.number);
+        (self.log, self.length) = (log, 0);
+        if let Some(oldest) = self.number.checked_sub(limits.files_max) {
+            // What is gone already is no harm.
+            let _ = std::fs::remove_file(aside(&self.path, oldest));
+            let _ = std::fs::remove_file(times::path(&self.path, oldest));
         }
-        self.is_failing = written.is_err();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::logs::read::Reader;
+    use windlass_streams::LogOptions;
+
+    fn all(path: &Path) -> String {
+        let mut reader = Reader::open(path, &LogOptions::default()).expect("opened");
+        let mut all = Vec::new();
+        while let Some(piece) = reader.read().expect("read") {
+            all.extend_from_slice(&piece);
+        }
+        String::from_utf8(all).expect("UTF-8")
+    }
+
+    fn names(directory: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(directory).expect("listed").flatten();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.file_name().to_str().expect("UTF-8").to_owned()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_log_is_put_aside_at_the_end_of_a_line_and_the_oldest_go() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("0.log");
+        let limits = LogLimits { bytes_max: 100, files_max: 3 };
+        let mut sink = Sink::new(new_log(&path).expect("made"), &path, Some(limits));
+        let line = |number: u32| format!("{number:09}\n");
+        let text: String = (0..1000).map(line).collect();
+        // Pieces that end anywhere.
+        text.as_bytes().chunks(37).for_each(|piece| sink.write(piece));
+        let kept = all(&path);
+        assert!(text.ends_with(&kept), "the last lines, in their order: {kept}");
+        assert!(kept.starts_with("000000") && kept.len() >= 2 * 100, "whole lines of three files: {kept}");
+        let sizes: u64 = ["0.log", "0.log.87", "0.log.88"]
+            .iter()
+            .filter_map(|name| Some(std::fs::metadata(directory.path().join(name)).ok()?.len()))
+            .sum();
+        assert!(sizes <= 3 * (100 + 10 + 37), "{sizes}");
+        assert_eq!(
+            names(directory.path()).len(),
+            6,
+            "three files and their marks: {:?}",
+            names(directory.path())
+        );
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_cut_and_a_name_that_is_taken_loses_nothing() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("0.log");
+        let limits = LogLimits { bytes_max: 100, files_max: 2 };
+        let mut sink = Sink::new(new_log(&path).expect("made"), &path, Some(limits));
+        (0..1000).for_each(|_| sink.write(&[b'x'; 30]));
+        assert!((200..2 * 230).contains(&all(&path).len()), "{}", all(&path).len());
+        // A workload can't make the keeper write to another file, nor lose what is printed.
+        let other = directory.path().join("other");
+        std::fs::write(&other, "untouched").expect("written");
+        std::os::unix::fs::symlink(&other, aside(&path, sink.number)).expect("linked");
+        let before = sink.number;
+        (0..100).for_each(|_| sink.write(b"abc\n"));
+        assert_eq!((sink.number, sink.is_failing), (before, true));
+        assert!(std::fs::read_to_string(&path).expect("read").ends_with(&"abc\n".repeat(100)));
+        std::fs::remove_file(aside(&path, sink.number)).expect("removed");
+        sink.write(b"last\n");
+        assert_eq!((sink.number, sink.is_failing), (before + 1, false));
+        assert_eq!(std::fs::read_to_string(&other).expect("read"), "untouched");
     }
 }

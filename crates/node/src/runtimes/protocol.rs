@@ -33,6 +33,25 @@ pub struct Process {
     /// What it reads.
     #[serde(default)]
     pub input: Input,
+    /// How much of its output is kept; nothing: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_limits: Option<LogLimits>,
+}
+
+/// How much of the output of a container is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogLimits {
+    /// A file that has so many bytes is put aside at the next end of a line.
+    pub bytes_max: u64,
+    /// How many files are kept, with the one that is written; at least 2.
+    pub files_max: u64,
+}
+
+/// upstream: containerLogMaxSize and containerLogMaxFiles
+impl Default for LogLimits {
+    fn default() -> Self {
+        Self { bytes_max: 10 << 20, files_max: 5 }
+    }
 }
 
 /// The standard input of a process.

@@ -115,6 +115,8 @@ pub async fn start<'a>(options: &'a Options, screen: &Screen) -> Result<Option<S
         nodes: nodes(options.nodes, &data_dir),
         runs_any_image_on_host: options.runs_any_image_on_host,
         oci,
+        // Whoever runs one Job wants all that it prints.
+        log_limits: None,
         keeps_logs: options.keep.is_some(),
         root_ca: None,
         // The Job is shown when it ended, also one whose own time is up.

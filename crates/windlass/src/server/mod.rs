@@ -26,6 +26,7 @@ use windlass_apiserver::{Accounts, Config, Server, service_account};
 use windlass_job::Settings;
 use windlass_job::backoff::Backoff;
 use windlass_node::Capacity;
+use windlass_node::runtimes::LogLimits;
 
 use crate::parts::{Node, Parts, Setup};
 use crate::{EXIT_BAD_INPUT, EXIT_FAILED, images, report, with_sources, with_threads};
@@ -66,6 +67,8 @@ pub struct Options {
     pub backoff_max: Duration,
     /// Run the command of any image on this machine.
     pub runs_any_image_on_host: bool,
+    /// How much of the output of a container is kept.
+    pub log_limits: LogLimits,
     /// Where images come from.
     pub images: images::Options,
 }
@@ -252,6 +255,7 @@ fn setup(options: &Options, data_dir: &Path) -> Setup {
         runs_any_image_on_host: options.runs_any_image_on_host,
         oci: None,
         keeps_logs: false,
+        log_limits: Some(options.log_limits),
         root_ca: None,
         keeps_house: true,
     }

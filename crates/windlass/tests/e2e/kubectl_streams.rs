@@ -270,7 +270,7 @@ fn a_node_in_a_process_of_its_own_gives_logs_and_runs_commands() {
     let ran = kubectl.run(&["logs", "talker"]);
     let want = "Error from server (ServiceUnavailable): node \"two\" gives no logs and runs no commands for this server\n";
     assert_eq!(said(&ran), (Some(1), "", want));
-    // A node waits for a server that comes back. Its log is where it was.
+    // The next process of the node has the log where it was.
     let node = node::with_token(directory.path(), &node::token(directory.path()), "two");
     assert_eq!(kubectl.must(&["logs", "talker", "--tail=1"]), "last\n");
     drop((node, served));
@@ -312,4 +312,37 @@ fn what_is_typed_reaches_a_container_that_reads() {
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(3), "got one\ngot two\n"), "{}", ran.stderr);
     assert_eq!(kubectl.must(&["get", "pods", "--field-selector=metadata.name=once", "-o", "name"]), "");
     drop((node, served));
+}
+
+#[test]
+fn a_flood_of_output_is_held_and_the_last_of_it_is_read_in_order() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let limits = ["--container-log-max-size", "100Ki", "--container-log-max-files", "3"];
+    let served = Served::start(directory.path(), &limits);
+    let [kubectl, ..] = each(directory.path());
+    let go = directory.path().join("go");
+    let script = format!("until test -e {}; do sleep 0.05; done; seq -w 1000000; echo end", go.display());
+    kubectl.apply(&format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: flood}}, spec: {{restartPolicy: Never, containers: [
+            {{name: c, image: host, command: [sh, -c, \"{script}\"]}}]}}}}"
+    ));
+    kubectl.must(&["wait", "--for=condition=Ready", "pod/flood", "--timeout=60s"]);
+    let follower = Running::spawn(&mut kubectl.command(&["logs", "-f", "flood"]));
+    std::fs::write(go, "").expect("written");
+    kubectl.must(&["wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/flood", "--timeout=60s"]);
+    let lines = |text: &str| -> Vec<u32> {
+        let (numbers, end) = text.trim_end().rsplit_once('\n').expect("lines");
+        assert_eq!(end, "end");
+        numbers.lines().map(|line| line.parse().expect("a number")).collect()
+    };
+    let kept = lines(&kubectl.must(&["logs", "flood"]));
+    assert_eq!(kept.last(), Some(&1_000_000));
+    assert!(kept.windows(2).all(|pair| pair[1] == pair[0] + 1), "nothing is missing in what is kept");
+    assert!(kept.len() * 8 > 200 << 10 && kept.len() * 8 < 600 << 10, "{} lines of 8 bytes", kept.len());
+    let tail = lines(&kubectl.must(&["logs", "flood", "--tail=20000"]));
+    assert_eq!(tail, ((1_000_000 - 19_998)..=1_000_000).collect::<Vec<u32>>(), "over more than one file");
+    // Who follows is not waited for, but sees what they see in its order.
+    let followed = lines(&follower.finish().stdout);
+    assert!(followed.windows(2).all(|pair| pair[0] < pair[1]));
+    drop(served);
 }
