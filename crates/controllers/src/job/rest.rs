@@ -10,8 +10,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Looks at a Job may take one of so many parts of the time.
 const LOOKS_SHARE: u32 = 30;
-/// A rest shorter than this is none: timers are no finer.
-const REST_MIN: Duration = Duration::from_millis(1);
+/// A rest shorter than this is none: small Jobs are answered at once, and their looks cost little.
+const REST_MIN: Duration = Duration::from_millis(10);
 
 /// The work of this thread on one look.
 #[derive(Debug)]
@@ -46,8 +46,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rest_is_29_times_as_long_as_the_work_if_that_is_worth_a_timer() {
-        let cases = [(0, None), (34, None), (35, Some(1_015)), (1_000, Some(29_000))];
+    fn a_rest_is_29_times_as_long_as_the_work_if_that_is_worth_it() {
+        let cases = [(0, None), (344, None), (345, Some(10_005)), (1_000, Some(29_000))];
         for (micros, expected) in cases {
             let rest = rest_after(Duration::from_micros(micros));
             assert_eq!(rest, expected.map(Duration::from_micros), "{micros} µs");
