@@ -9,8 +9,10 @@ use crate::load::Scenario;
 pub struct Figures {
     /// From the creation of the Job to its end: the whole load, or the median of several.
     pub time: Duration,
-    /// Writes to the API server for each pod: pods, statuses of Jobs, events.
+    /// Writes to pods and statuses of Jobs for each pod.
     pub writes_a_pod: f64,
+    /// Events for each pod. A controller may drop some of them when it has much to do.
+    pub events_a_pod: f64,
     /// Of the controller.
     pub cpu: Duration,
     /// The most memory that the controller had, in bytes.
@@ -38,13 +40,14 @@ impl Lag {
 }
 
 impl Figures {
-    pub const HEADER: &'static str = "scenario        controller                  time  writes/pod     CPU      memory   lag p50   lag p99";
+    pub const HEADER: &'static str = "scenario        controller                  time  writes/pod  events/pod     CPU      memory   lag p50   lag p99";
 
     pub fn row(&self, scenario: &str, controller: &str) -> String {
         format!(
-            "{scenario:<15} {controller:<24} {:>6.2} s  {:>10.3} {:>6.2} s  {:>6.1} MB  {:>5.0} ms  {:>5.0} ms",
+            "{scenario:<15} {controller:<24} {:>6.2} s  {:>10.3}  {:>10.3} {:>6.2} s  {:>6.1} MB  {:>5.0} ms  {:>5.0} ms",
             self.time.as_secs_f64(),
             self.writes_a_pod,
+            self.events_a_pod,
             self.cpu.as_secs_f64(),
             self.memory as f64 / 1e6,
             self.lag.p50.as_secs_f64() * 1e3,

@@ -105,9 +105,12 @@ pub async fn measure(kind: Kind, windlass: &Path, scenario: Scenario) -> Result<
     let cpu = body.cpu()?.saturating_sub(cpu);
     let ledger = load.ledger.lock().expect("no panic").clone();
     let lags = names.iter().filter_map(|name| ledger.get(name)).flat_map(Seen::lags).collect();
+    let all = load.all_writes().await?;
+    let a_pod = |all: f64, before: f64| (all - before) / pods as f64;
     Ok(Figures {
         time,
-        writes_a_pod: (load.all_writes().await? - writes) / pods as f64,
+        writes_a_pod: a_pod(all.objects, writes.objects),
+        events_a_pod: a_pod(all.events, writes.events),
         cpu,
         memory: body.memory()?,
         lag: Lag::of(lags),
@@ -263,40 +266,48 @@ impl Load {
     }
 
     /// Writes of controllers once no more come: events are published on the side, after the end.
-    async fn all_writes(&self) -> Result<f64> {
-        let mut before = -1.0;
+    async fn all_writes(&self) -> Result<Writes> {
+        let mut before = None;
         loop {
             let writes = self.writes().await?;
-            if writes <= before {
+            if before.replace(writes) == Some(writes) {
                 return Ok(writes);
             }
-            before = writes;
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
     }
 
-    /// Writes of controllers so far: pods, statuses of Jobs, events. The harness writes statuses of pods, and Jobs.
-    async fn writes(&self) -> Result<f64> {
+    /// Writes of controllers so far. The harness writes statuses of pods, and Jobs.
+    async fn writes(&self) -> Result<Writes> {
         let request = http::Request::get("/metrics").body(Vec::new())?;
         let text = self.client.request_text(request).await?;
         let label = |line: &str, name: &str| {
             let rest = line.split_once(&format!("{name}=\""))?.1;
             Some(rest.split_once('"')?.0.to_owned())
         };
-        let mut sum = 0.0;
+        let mut sum = Writes::default();
         for line in text.lines().filter(|line| line.starts_with("apiserver_request_total{")) {
             let get = |name: &str| label(line, name).unwrap_or_default();
-            let is_write = ["POST", "PUT", "PATCH", "APPLY", "DELETE"].contains(&get(",verb").as_str());
-            let place = (get(",resource"), get(",subresource"));
-            let is_theirs = [("pods", ""), ("jobs", "status"), ("events", "")]
-                .iter()
-                .any(|(resource, sub)| (place.0.as_str(), place.1.as_str()) == (*resource, *sub));
-            if is_write && is_theirs {
-                sum += line.rsplit_once(' ').context("a value")?.1.parse::<f64>()?;
+            if !["POST", "PUT", "PATCH", "APPLY", "DELETE"].contains(&get(",verb").as_str()) {
+                continue;
+            }
+            let count = line.rsplit_once(' ').context("a value")?.1.parse::<f64>()?;
+            match (&*get(",resource"), &*get(",subresource")) {
+                ("pods", "") | ("jobs", "status") => sum.objects += count,
+                ("events", "") => sum.events += count,
+                _ => {}
             }
         }
         Ok(sum)
     }
+}
+
+/// What controllers have written.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Writes {
+    /// Pods, and statuses of Jobs.
+    objects: f64,
+    events: f64,
 }
 
 /// Pods that the status has counted, or holds as ended.
