@@ -25,6 +25,11 @@ use crate::figures::{Figures, Lag};
 const PATIENCE: Duration = Duration::from_secs(1200);
 /// Pods that kubelets report about at the same time.
 const KUBELETS: usize = 32;
+/// The Job whose pods end one after the other: how many, how long after the first is seen, and how long after each other.
+const STEADY: &str = "steady";
+const STEADY_PODS: usize = 500;
+const STEADY_FIRST: Duration = Duration::from_secs(3);
+const STEADY_NEXT: Duration = Duration::from_millis(20);
 /// How often a small Job is run; the time is the median.
 const ROUNDS: usize = 10;
 
@@ -41,12 +46,15 @@ pub enum Scenario {
     Hundred,
     /// Jobs of ten pods, all at once.
     Many { jobs: usize },
+    /// A Job of 500 pods that end one after the other, 50 a second: the API server has time.
+    Steady,
     /// Jobs of one pod, one after the other, while a large Job runs: only these are measured.
     Beside { pods: usize },
 }
 
 impl Scenario {
-    pub const NAMES: [&'static str; 6] = ["succeed", "fail-per-index", "one", "hundred", "many", "beside"];
+    pub const NAMES: [&'static str; 7] =
+        ["succeed", "fail-per-index", "one", "hundred", "steady", "many", "beside"];
 
     pub fn named(name: &str, pods: usize, jobs: usize) -> Option<Self> {
         Some(match name {
@@ -54,6 +62,7 @@ impl Scenario {
             "fail-per-index" => Self::FailPerIndex { pods },
             "one" => Self::One,
             "hundred" => Self::Hundred,
+            "steady" => Self::Steady,
             "many" => Self::Many { jobs },
             "beside" => Self::Beside { pods },
             _ => return None,
@@ -137,6 +146,10 @@ impl Load {
             }
             Scenario::One => self.rounds(1).await,
             Scenario::Hundred => self.rounds(100).await,
+            Scenario::Steady => {
+                let time = self.run(STEADY, STEADY_PODS, json!({})).await?;
+                Ok((time, vec![STEADY.to_owned()], STEADY_PODS))
+            }
             Scenario::Many { jobs } => {
                 let names: Vec<String> = (0..jobs).map(|n| format!("many-{n}")).collect();
                 let start = Instant::now();
@@ -215,12 +228,12 @@ impl Load {
         }
     }
 
-    /// Every pod ends when it is seen: those of `failing` badly.
+    /// Every pod ends when it is seen: those of `failing` badly, and those of `steady` when it is their turn.
     fn play_kubelets(&self, client: Client) {
         let pods: Api<Pod> = Api::namespaced(client, "default");
         let (ledger, kubelets) = (Arc::clone(&self.ledger), Arc::new(Semaphore::new(KUBELETS)));
         tokio::spawn(async move {
-            let mut done = HashSet::new();
+            let (mut done, mut steady) = (HashSet::new(), None);
             let mut changes =
                 watcher::watcher(pods.clone(), watcher::Config::default()).default_backoff().boxed();
             while let Some(change) = changes.next().await {
@@ -229,9 +242,16 @@ impl Load {
                     continue;
                 }
                 let (pods, ledger, kubelets) = (pods.clone(), Arc::clone(&ledger), Arc::clone(&kubelets));
+                let job = pod.labels().get("batch.kubernetes.io/job-name").cloned().unwrap_or_default();
+                let end = (job == STEADY).then(|| {
+                    let next = steady.map_or(Instant::now() + STEADY_FIRST, |last| last + STEADY_NEXT);
+                    *steady.insert(next)
+                });
                 tokio::spawn(async move {
+                    if let Some(end) = end {
+                        tokio::time::sleep_until(end.into()).await;
+                    }
                     let _turn = kubelets.acquire().await;
-                    let job = pod.labels().get("batch.kubernetes.io/job-name").cloned().unwrap_or_default();
                     let phase = if job == "failing" { "Failed" } else { "Succeeded" };
                     let status = Patch::Merge(json!({"status": {"phase": phase}}));
                     if pods.patch_status(&pod.name_any(), &PatchParams::default(), &status).await.is_ok() {

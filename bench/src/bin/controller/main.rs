@@ -19,7 +19,7 @@ use load::Scenario;
 const HELP: &str = "\
 Usage: controller [--pods N] [--jobs N] [--windlass FILE] [SCENARIO ...]
 
-Scenarios: succeed, fail-per-index, one, hundred, many, beside (default: all)
+Scenarios: succeed, fail-per-index, one, hundred, steady, many, beside (default: all)
 
   --pods N         pods of the large Jobs (default 10000)
   --jobs N         Jobs of `many`, with 10 pods each (default 1000)
