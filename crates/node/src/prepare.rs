@@ -22,6 +22,9 @@ use crate::{input, mounts, security, services};
 const CONFIG_RETRY: Duration = Duration::from_secs(10);
 /// How long the API server has to answer for a ConfigMap or Secret.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
+/// Of how many runs of a container there are logs: of the one that goes on, and of the one before it (upstream: one dead
+/// container of each is kept).
+const RUNS_KEPT: i32 = 2;
 /// Why a container cannot be started, in the words of a waiting state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Error {
@@ -101,6 +104,12 @@ pub(crate) fn log(context: &Context, pod: &Pod, container: &Container, run: i32)
     let directory = log.parent().unwrap_or(&context.logs);
     std::fs::create_dir_all(directory)
         .map_err(|error| Error::create(format!("create log directory {}: {error}", directory.display())))?;
+    if context.config.log_limits.is_some() && run >= RUNS_KEPT {
+        let old = logs::path(&context.logs, pod_name(pod), &container.name, run - RUNS_KEPT);
+        if let Err(error) = logs::clear(&old) {
+            tracing::warn!(%error, path = %old.display(), "clear an old log");
+        }
+    }
     Ok(log)
 }
 

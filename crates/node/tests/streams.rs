@@ -13,6 +13,8 @@ use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
+use windlass_node::backoff::Limits;
+use windlass_node::logs::{self, PodName};
 use windlass_node::streams::Nodes;
 use windlass_node::{Agent, Config};
 use windlass_streams::{Chunks, Container, Error, Exec, LogOptions, PodStreams, Run, Session, Size, Streams};
@@ -51,6 +53,7 @@ impl Fixture {
         let mut config = Config::new(client.clone(), "here", directory.path());
         config.keeper = common::entry("keeper_process", &[]);
         config.work_dir = directory.path().to_owned();
+        config.crash_backoff = Limits { base: Duration::from_millis(20), max: Duration::from_secs(1) };
         let agent = Agent::start(config).await.expect("the agent starts");
         let nodes = Nodes::of(std::slice::from_ref(&agent));
         Self { pods: Api::default_namespaced(client), nodes, _agent: agent, directory }
@@ -351,4 +354,27 @@ async fn a_container_with_a_terminal_has_its_size_and_its_lines() {
     assert_eq!(session.ended.await, Ok(0));
     let log = fixture.log(&container, LogOptions::default()).await;
     assert_eq!(text(log).await, "xterm\r\ngot hello\r\n");
+}
+
+#[tokio::test]
+async fn logs_of_the_newest_two_runs_are_kept() {
+    let fixture = Fixture::new().await;
+    let runs = fixture.directory.path().join("runs");
+    let script =
+        format!("echo run; echo >> {0}; [ $(wc -l < {0}) -ge 4 ] && exec sleep 1000", runs.display());
+    let pod = json!({
+        "metadata": {"name": "p"},
+        "spec": {"nodeName": "here", "terminationGracePeriodSeconds": 1, "containers": [{
+            "name": "main", "image": "host", "command": ["sh", "-c", script],
+        }]},
+    });
+    let pod = serde_json::from_value(pod).expect("a pod");
+    let pod = fixture.pods.create(&PostParams::default(), &pod).await.expect("created");
+    let uid = pod.metadata.uid.expect("a UID");
+    let name = PodName { namespace: "default", name: "p", uid: &uid };
+    let log = |run| logs::path(&fixture.directory.path().join("logs"), name, "main", run);
+    let text = |run| std::fs::read_to_string(log(run)).ok();
+    wait_for("the fourth run", || text(3).filter(|text| text == "run\n")).await;
+    let run = Some("run\n".to_owned());
+    assert_eq!([0, 1, 2, 3].map(text), [Some(String::new()), Some(String::new()), run.clone(), run]);
 }

@@ -44,6 +44,27 @@ pub fn path(logs: &Path, pod: PodName<'_>, container: &str, run: i32) -> PathBuf
     directory(logs, pod, container).join(format!("{run}.log"))
 }
 
+/// Removes what is in a log. An empty file stays: by it a run is known to have been begun.
+pub fn clear(log: &Path) -> io::Result<()> {
+    let (Some(directory), Some(run)) = (log.parent(), log.file_stem().and_then(|run| run.to_str())) else {
+        return Ok(());
+    };
+    let (aside, times) = (format!("{run}.log."), format!("{run}.times"));
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_str().unwrap_or_default();
+        let is_of_times =
+            name.strip_prefix(&times).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        if is_of_times || name.starts_with(&aside) {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let file = OpenOptions::new().write(true).custom_flags(flags.bits().cast_signed()).open(log)?;
+    if file.metadata()?.is_file() { file.set_len(0) } else { Ok(()) }
+}
+
 /// Opens a log for reading: a regular file that is not a link, whatever a workload has put in its place.
 pub fn open(path: &Path) -> io::Result<File> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
@@ -100,6 +121,33 @@ mod tests {
         std::fs::write(segments::aside(&log, 7), "older\n").expect("written");
         std::fs::write(&log, "l\n").expect("written");
         assert_eq!(tail(&log).expect("read"), "older\nl\n", "also from what was put aside");
+    }
+
+    #[test]
+    fn what_is_in_the_log_of_one_run_is_removed_and_nothing_of_another() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let files = [
+            "1.log",
+            "1.log.0",
+            "1.log.12",
+            "1.times",
+            "1.times.13",
+            "11.log",
+            "11.times",
+            "2.log",
+            "2.log.1",
+        ];
+        files.into_iter().for_each(|name| std::fs::write(directory.path().join(name), "x").expect("written"));
+        clear(&directory.path().join("1.log")).expect("cleared");
+        let left = std::fs::read_dir(directory.path()).expect("listed").flatten();
+        let mut left: Vec<_> = left
+            .map(|entry| {
+                (entry.file_name().into_string().expect("UTF-8"), entry.metadata().expect("there").len())
+            })
+            .collect();
+        left.sort();
+        let want = [("1.log", 0), ("11.log", 1), ("11.times", 1), ("2.log", 1), ("2.log.1", 1)];
+        assert_eq!(left, want.map(|(name, length)| (name.to_owned(), length)));
     }
 
     #[test]
