@@ -28,8 +28,9 @@ impl std::fmt::Display for Difference {
 /// All places where two answers differ. Of two with different codes, that is the only one.
 pub fn differences(step: &str, ours: &Value, theirs: &Value) -> Vec<Difference> {
     if ours.get("code") != theirs.get("code") {
-        let brief =
-            |answer: &Value| Some(json!([answer["code"], answer["error"], answer["body"]["message"]]));
+        let brief = |answer: &Value| {
+            Some(json!([answer["code"], answer["error"], answer["err"], answer["body"]["message"]]))
+        };
         let (ours, theirs) = (brief(ours), brief(theirs));
         return vec![Difference { step: step.to_owned(), at: "/code".to_owned(), ours, theirs }];
     }
