@@ -14,7 +14,7 @@ use crate::images::Images;
 use crate::pods::Pods;
 use crate::register::{self, Health};
 use crate::runtimes::{LogLimits, host, keeper};
-use crate::{backoff, events, oci, pod, pressure, shutdown};
+use crate::{backoff, events, isolation, oci, pod, pressure, shutdown};
 
 /// How long a shutdown waits beyond its grace for the last writes, before it lets the keeper kill what is
 /// left.
@@ -105,6 +105,8 @@ pub struct Config {
     pub refresh_every: Duration,
     /// How many processes and threads a container may have; `None`: as many as the machine allows.
     pub pids_max: Option<i64>,
+    /// How far containers of the host runtime are kept apart from the machine, if their pods do not say.
+    pub isolation: isolation::Wanted,
     /// Keep the logs of pods that are gone.
     pub keeps_logs: bool,
     /// How much of the output of a container is kept; `None`: all.
@@ -134,6 +136,7 @@ impl Config {
             survey_every: Duration::from_secs(10),
             refresh_every: Duration::from_secs(60),
             pids_max: None,
+            isolation: isolation::Wanted::default(),
             keeps_logs: false,
             log_limits: Some(LogLimits::default()),
         }
@@ -188,11 +191,16 @@ impl Agent {
         let host = host::Host::start(&keeper).await?;
         let register_error =
             |source| Error::Register { name: config.node_name.clone(), source: Box::new(source) };
-        register::node(&config).await.map_err(register_error)?;
+        let given = isolation::given(&host, &config.data_dir).await;
+        tracing::info!(isolation = %given, "containers of the host runtime can be isolated by these");
+        if let Err(error) = config.isolation.of(given) {
+            tracing::warn!(error, "containers of the host runtime do not start");
+        }
+        register::node(&config, given).await.map_err(register_error)?;
         let (stop, stopped) = oneshot::channel();
         let name = config.node_name.clone();
         let shutdown_time = config.shutdown.iter().map(|group| group.grace).sum();
-        let context = Arc::new(pod::Context::new(config, host, logs.clone()));
+        let context = Arc::new(pod::Context::new(config, host, logs.clone(), given));
         // The task alone keeps it, and with it the processes.
         let weak = Arc::downgrade(&context);
         let (health, heard) = watch::channel(Health::default());

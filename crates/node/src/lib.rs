@@ -5,7 +5,7 @@
 //! ```text
 //!   watch ─► pods ──► pod (one task each) ─► runtimes::host ═socket═► keeper ─► sandbox ─► processes
 //!              │        │  lifecycle::next, stopping::next: what to do now
-//!              │        │  volume, security, cgroup, env, services: what a container sees and may do
+//!              │        │  volume, security, cgroup, isolation, env, services: what a container sees and may do
 //!              │        │  images, oci: containers that are not of this machine
 //!              │        │  probe, check: what it says about itself
 //!              │        │  phase::of, status::build: what to report
@@ -29,6 +29,7 @@ pub mod env;
 pub mod events;
 pub mod images;
 mod input;
+pub mod isolation;
 pub mod lifecycle;
 pub mod logs;
 pub mod machine;

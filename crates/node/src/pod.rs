@@ -24,6 +24,7 @@ use crate::check::Outcome as Checked;
 use crate::env::Facts;
 use crate::events::{self, Report};
 use crate::images::Image;
+use crate::isolation::Isolation;
 use crate::runtimes::StartError;
 use crate::runtimes::host::{Event, Host};
 use crate::runtimes::sandbox::IMAGE_REFUSED;
@@ -44,6 +45,8 @@ pub(crate) struct Context {
     pub(crate) ledger: Mutex<Ledger>,
     /// Who this process is.
     pub(crate) own: security::Own,
+    /// How far containers of the host runtime can be kept apart from the machine.
+    pub(crate) isolation: Isolation,
     /// Where limits go; `None` where there are no control groups.
     cgroups: Option<cgroup::Layout>,
     /// What OCI runtimes must not see.
@@ -57,7 +60,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    pub(crate) fn new(config: Config, host: Host, logs: PathBuf) -> Self {
+    pub(crate) fn new(config: Config, host: Host, logs: PathBuf, isolation: Isolation) -> Self {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let cgroups = cgroup::Layout::of_this_process().and_then(|all| all.of_agent(&config.data_dir).ok());
         cgroups.iter().for_each(cgroup::Layout::sweep);
@@ -73,6 +76,7 @@ impl Context {
             running: Table::default(),
             ledger: Mutex::default(),
             own: security::Own { uid, gid },
+            isolation,
             cgroups,
             hidden,
             cgroup_mounts,

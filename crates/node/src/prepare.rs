@@ -5,16 +5,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::future::try_join_all;
-use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, PodSpec, Secret};
 
 use crate::cgroup::Group;
 use crate::env::{self, Reference, Sources};
+use crate::isolation::{self, Isolation};
 use crate::logs::{self, PodName};
-use crate::oci::Exec;
+use crate::oci::{Exec, bundle};
 use crate::pod::Context;
 use crate::runtimes::Process;
 use crate::runtimes::keeper::MARKER;
-use crate::runtimes::sandbox::Sandbox;
+use crate::runtimes::sandbox::{Cover, Sandbox};
 use crate::{input, mounts, security, services};
 
 /// When a container whose configuration was missing is tried again (upstream: the next sync of the pod after
@@ -61,7 +62,7 @@ pub(crate) fn pod_name(pod: &Pod) -> PodName<'_> {
 pub(crate) struct Prepared {
     pub(crate) process: Process,
     pub(crate) group: Option<Group>,
-    /// What it has on disk if it is made from an image.
+    /// What it has on disk, besides its volumes: made from an image, or written to a view of the machine's files.
     pub(crate) bundle: Option<PathBuf>,
     /// How others join it, if not as processes of this machine.
     pub(crate) exec: Option<Exec>,
@@ -84,13 +85,15 @@ pub(crate) async fn process(
     input::name_terminal(container, &mut env);
     let argv = env::command_line(container, &env);
     let (sandbox, group) = sandbox(context, pod, container, run, &env)?;
+    let bundle =
+        sandbox.as_ref().and_then(|sandbox| sandbox.cover.as_ref()).map(|cover| cover.directory.clone());
     env.push((MARKER.into(), marker(pod, container, run)));
     let log = log(context, pod, container, run)?;
     let cwd = context.config.work_dir.join(container.working_dir.as_deref().unwrap_or_default());
     let sandbox = sandbox.map(Box::new);
     let (input, log_limits) = (input::kind(container), context.config.log_limits);
     let process = Process { argv, env, cwd, log, sandbox, starts: None, input, log_limits };
-    Ok(Prepared { process, group, bundle: None, exec: None })
+    Ok(Prepared { process, group, bundle, exec: None })
 }
 
 /// The mark of a run of a container.
@@ -128,12 +131,15 @@ fn sandbox(
         security::of(spec, container, &title, context.own, |uid| security::group_in(&passwd(), uid))
             .map_err(Error::config)?;
     let mut mounts = mounts::of(context, pod, container, env).map_err(Error::config)?;
-    let is_optional = mounts.is_empty() && !security.has_read_only_root;
+    let isolation = isolation(context, pod, spec)?;
+    let is_optional = mounts.is_empty() && !security.has_read_only_root && !isolation.is_any();
     if !is_optional || mounts::names_message(container) {
         mounts.extend(mounts::message(context, pod, container, run).map_err(Error::create)?);
     }
     let hostname = spec.hostname.as_ref().or(pod.metadata.name.as_ref());
-    let hostname = hostname.filter(|_| !mounts.is_empty() && spec.host_network != Some(true));
+    let is_apart = !mounts.is_empty() || isolation.is_any();
+    let hostname = hostname.filter(|_| is_apart && spec.host_network != Some(true));
+    let cover = isolation.files.then(|| cover(context, pod, container, run)).transpose()?;
     let group = context.group(pod, container, run, false).map_err(Error::create)?;
     let sandbox = Sandbox {
         stage: mounts::stage(context, pod),
@@ -145,10 +151,30 @@ fn sandbox(
         dropped_capabilities: security.dropped_capabilities,
         cgroups: group.iter().flat_map(Group::members).collect(),
         is_optional,
+        has_own_pids: isolation.pids,
+        cover,
         ..Sandbox::default()
     };
     let plain = Sandbox { stage: sandbox.stage.clone(), is_optional, ..Sandbox::default() };
     Ok(((sandbox != plain).then_some(sandbox), group))
+}
+
+/// How far the container is kept apart from the machine.
+fn isolation(context: &Context, pod: &Pod, spec: &PodSpec) -> Result<Isolation, Error> {
+    let annotation = pod.metadata.annotations.as_ref().and_then(|all| all.get(isolation::ANNOTATION));
+    let found =
+        isolation::of_pod(context.config.isolation, annotation.map(String::as_str), context.isolation);
+    let found = found.map_err(Error::config)?;
+    Ok(Isolation { pids: found.pids && spec.host_pid != Some(true), ..found })
+}
+
+/// The directories of its view of the machine's files, where what it writes is counted as that of containers of images is.
+fn cover(context: &Context, pod: &Pod, container: &Container, run: i32) -> Result<Cover, Error> {
+    let directory = bundle::Paths::new(&context.pod_directory(pod), &container.name, run).root;
+    let cover = Cover { directory, agent: context.config.data_dir.clone() };
+    let made = bundle::remove(&cover.directory).and_then(|()| cover.make());
+    made.map_err(|error| Error::create(format!("make {}: {error}", cover.directory.display())))?;
+    Ok(cover)
 }
 
 /// A pod in texts: `name_namespace(uid)`.

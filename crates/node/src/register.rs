@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::agent::Config;
+use crate::isolation::{self, Isolation};
 use crate::pod::Context;
 
 /// How often the lease is renewed (upstream: a quarter of its duration).
@@ -33,16 +34,17 @@ pub(crate) struct Health {
 }
 
 /// Creates the Node, or brings the one of an agent before up to date.
-pub(crate) async fn node(config: &Config) -> Result<(), kube::Error> {
+pub(crate) async fn node(config: &Config, isolation: Isolation) -> Result<(), kube::Error> {
     let nodes = kube::Api::<Node>::all(config.client.clone());
     let name = config.node_name.as_str();
-    let wanted = object(config, Timestamp::now());
+    let wanted = object(config, isolation, Timestamp::now());
     let node: Node = serde_json::from_value(wanted.clone()).map_err(kube::Error::SerdeError)?;
     match nodes.create(&PostParams::default(), &node).await {
         Ok(_) => {}
         Err(kube::Error::Api(status)) if status.code == 409 => {
-            let labels = json!({"metadata": {"labels": wanted["metadata"]["labels"]}});
-            nodes.patch(name, &PatchParams::default(), &Patch::Merge(labels)).await?;
+            let facts = &wanted["metadata"];
+            let facts = json!({"metadata": {"labels": facts["labels"], "annotations": facts["annotations"]}});
+            nodes.patch(name, &PatchParams::default(), &Patch::Merge(facts)).await?;
         }
         Err(error) => return Err(error),
     }
@@ -100,7 +102,7 @@ async fn report(context: &Arc<Context>, conditions: Value) -> Result<(), kube::E
     match nodes.patch_status(&config.node_name, &PatchParams::default(), &patch).await {
         Ok(_) => Ok(()),
         // Somebody has deleted it; it is still here.
-        Err(kube::Error::Api(status)) if status.code == 404 => node(config).await,
+        Err(kube::Error::Api(status)) if status.code == 404 => node(config, context.isolation).await,
         Err(error) => Err(error),
     }
 }
@@ -165,7 +167,7 @@ fn conditions(
     ])
 }
 
-fn object(config: &Config, now: Timestamp) -> Value {
+fn object(config: &Config, isolation: Isolation, now: Timestamp) -> Value {
     let uname = rustix::system::uname();
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -188,7 +190,10 @@ fn object(config: &Config, now: Timestamp) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": config.node_name, "labels": labels},
+        "metadata": {
+            "name": config.node_name, "labels": labels,
+            "annotations": {isolation::ANNOTATION: isolation.to_string()},
+        },
         "spec": {},
         "status": {
             "capacity": capacity,

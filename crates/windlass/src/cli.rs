@@ -11,6 +11,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use windlass_api::Gates;
 use windlass_api::quantity::Quantity;
 use windlass_apiserver::auth::identity::{NODE_PREFIX, NODES};
+use windlass_node::isolation::Wanted;
 use windlass_node::runtimes::LogLimits;
 
 use crate::{controller, durations, explain, images, lint, node, run, server, why};
@@ -189,6 +190,11 @@ struct RunArgs {
     #[arg(long, value_name = "RUNTIME")]
     runtime: Option<Runtime>,
 
+    /// Keep containers of the host runtime apart from this machine: `pid` (they see no other processes), `files` (what they
+    /// write outside volumes goes with them), both, `auto` (as much as the kernel allows) or `none`
+    #[arg(long, value_name = "KINDS", default_value = "none")]
+    isolation: Wanted,
+
     #[command(flatten)]
     images: ImageArgs,
 
@@ -266,6 +272,11 @@ struct ServerArgs {
     /// Run the command of any image on this machine, without the image
     #[arg(long, value_name = "RUNTIME")]
     runtime: Option<Runtime>,
+
+    /// Keep containers of the host runtime apart from this machine: `pid` (they see no other processes), `files` (what they
+    /// write outside volumes goes with them), both, `auto` (as much as the kernel allows) or `none`
+    #[arg(long, value_name = "KINDS", default_value = "none")]
+    isolation: Wanted,
 
     #[command(flatten)]
     logs: LogArgs,
@@ -383,6 +394,11 @@ struct NodeArgs {
     /// Run the command of any image on this machine, without the image
     #[arg(long, value_name = "RUNTIME")]
     runtime: Option<Runtime>,
+
+    /// Keep containers of the host runtime apart from this machine: `pid` (they see no other processes), `files` (what they
+    /// write outside volumes goes with them), both, `auto` (as much as the kernel allows) or `none`
+    #[arg(long, value_name = "KINDS", default_value = "none")]
+    isolation: Wanted,
 
     #[command(flatten)]
     logs: LogArgs,
@@ -561,6 +577,7 @@ impl From<RunArgs> for run::Options {
             gates: args.feature_gates,
             disrupt: args.disrupt,
             runs_any_image_on_host: matches!(args.runtime, Some(Runtime::Host)),
+            isolation: args.isolation,
             images: args.images.into(),
             keep: args.keep,
             logs: match args.logs {
@@ -593,6 +610,7 @@ impl From<ServerArgs> for server::Options {
             backoff_max: args.backoff.backoff_max,
             runs_any_image_on_host: matches!(args.runtime, Some(Runtime::Host)),
             log_limits: args.logs.into(),
+            isolation: args.isolation,
             images: args.images.into(),
         }
     }
@@ -627,6 +645,7 @@ impl TryFrom<NodeArgs> for node::Options {
             pids_max: args.pod_pids_limit,
             runs_any_image_on_host: matches!(args.runtime, Some(Runtime::Host)),
             log_limits: args.logs.into(),
+            isolation: args.isolation,
             images: args.images.into(),
         })
     }
@@ -666,7 +685,7 @@ mod tests {
 
     #[test]
     fn flags_reach_the_options() {
-        let line = "windlass run -o json --backoff-base 100ms --backoff-max 1m30s --disrupt 2 --runtime host --keep d \
+        let line = "windlass run -o json --backoff-base 100ms --backoff-max 1m30s --disrupt 2 --runtime host --isolation auto --keep d \
                     --logs failed --parallelism 3 --timeout 1h --nodes 2 --dry-run --feature-gates JobPodFailurePolicy=false f.yaml";
         let command = Cli::try_parse_from(line.split_whitespace()).expect("parses").command;
         let Command::Run(args) = command else { panic!("{command:?}") };
@@ -678,6 +697,7 @@ mod tests {
             gates: Gates { job_pod_failure_policy: false, ..Gates::default() },
             disrupt: 2,
             runs_any_image_on_host: true,
+            isolation: Wanted::Most,
             images: images::Options::default(),
             keep: Some("d".into()),
             logs: run::Logs::Failed,
@@ -693,7 +713,7 @@ mod tests {
     fn flags_of_a_server_reach_its_options() {
         let line = "windlass server --data-dir d --listen [::1]:1 --allow-remote --kubeconfig k --nodes 0 \
                     --audit-log-path a --audit-log-maxsize 3 --audit-log-maxbackup 4 \
-                    --backoff-base 1s --backoff-max 2s --feature-gates JobPodFailurePolicy=false --runtime host \
+                    --backoff-base 1s --backoff-max 2s --feature-gates JobPodFailurePolicy=false --runtime host --isolation auto \
                     --container-log-max-size 1Ki --container-log-max-files 2 --image-mirror a=https://b --image-mirror c=https://d --image-dir e";
         let command = Cli::try_parse_from(line.split_whitespace()).expect("parses").command;
         let Command::Server(args) = command else { panic!("{command:?}") };
@@ -712,6 +732,7 @@ mod tests {
             backoff_max: Duration::from_secs(2),
             runs_any_image_on_host: true,
             log_limits: LogLimits { bytes_max: 1024, files_max: 2 },
+            isolation: Wanted::Most,
             images: images::Options {
                 mirrors: vec!["a=https://b".into(), "c=https://d".into()],
                 directories: vec!["e".into()],
@@ -724,7 +745,7 @@ mod tests {
     fn flags_of_a_node_reach_its_options() {
         let line = "windlass node --server https://s:1 --token -t --certificate-authority ca --name n --data-dir d \
                     --shutdown-grace-period 9s --shutdown-grace-period-critical-pods 2s --evict --pod-pids-limit 7 \
-                    --feature-gates PodDisruptionConditions=false --runtime host";
+                    --feature-gates PodDisruptionConditions=false --runtime host --isolation auto";
         let command = Cli::try_parse_from(line.split_whitespace()).expect("parses").command;
         let Command::Node(args) = command else { panic!("{command:?}") };
         let expected = node::Options {
@@ -738,6 +759,7 @@ mod tests {
             pids_max: Some(7),
             runs_any_image_on_host: true,
             log_limits: LogLimits::default(),
+            isolation: Wanted::Most,
             images: images::Options::default(),
         };
         assert_eq!(node::Options::try_from(args), Ok(expected));

@@ -16,6 +16,7 @@ use windlass_api::Gates;
 use windlass_controllers::connect;
 use windlass_controllers::events::{self, Recorder};
 use windlass_node::events::Report;
+use windlass_node::isolation::Wanted;
 use windlass_node::machine::Machine;
 use windlass_node::runtimes::LogLimits;
 use windlass_node::streams::Nodes;
@@ -46,6 +47,8 @@ pub struct Options {
     pub runs_any_image_on_host: bool,
     /// How much of the output of a container is kept.
     pub log_limits: LogLimits,
+    /// How far containers of the host runtime are kept apart from this machine.
+    pub isolation: Wanted,
     /// Where images come from.
     pub images: images::Options,
 }
@@ -110,6 +113,7 @@ async fn run(options: &Options) -> Result<(), Error> {
     let data_dir = std::fs::canonicalize(&options.data_dir).map_err(|error| start(&error))?;
     let mut node = windlass_node::Config::new(client.clone(), name.clone(), &data_dir);
     node.runtime_override_host = options.runs_any_image_on_host;
+    node.isolation = options.isolation;
     node.oci = images::runtime(&options.images, &data_dir.join("images")).map_err(Error::Start)?;
     node.gates = options.gates;
     node.pids_max = options.pids_max;

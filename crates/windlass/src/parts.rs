@@ -19,6 +19,7 @@ use windlass_controllers::{
     ttl,
 };
 use windlass_job::Settings;
+use windlass_node::isolation::Wanted;
 use windlass_node::runtimes::LogLimits;
 use windlass_node::streams::Nodes;
 use windlass_node::{Agent, Capacity, Oci};
@@ -36,6 +37,8 @@ pub struct Setup {
     pub nodes: Vec<Node>,
     /// Run the command of any image on this machine.
     pub runs_any_image_on_host: bool,
+    /// How far containers of the host runtime are kept apart from this machine.
+    pub isolation: Wanted,
     /// Runs images.
     pub oci: Option<Oci>,
     /// Keep the logs of pods that were deleted.
@@ -106,6 +109,7 @@ impl Parts {
             let mut config = windlass_node::Config::new(client.clone(), node.name, node.directory);
             config.capacity = node.capacity;
             config.runtime_override_host = setup.runs_any_image_on_host;
+            config.isolation = setup.isolation;
             config.oci = setup.oci.clone();
             config.gates = setup.gates;
             config.keeps_logs = setup.keeps_logs;

@@ -517,7 +517,7 @@ fn spawn(process: &Process, given: Given, files: Option<Rlimit>) -> Result<(i32,
     let output = Output::start(printed, log, process);
     let cwd = process.cwd.clone();
     let enter = sandbox.cloned().map(|sandbox| -> Enter { Box::new(move || sandbox.enter(&cwd)) });
-    let has_own_pids = sandbox.is_some_and(Sandbox::has_own_pids);
+    let has_own_pids = sandbox.is_some_and(Sandbox::is_first_process);
     let namespace = has_own_pids.then_some(PidNamespace::New);
     let pid = in_pid_namespace(namespace, || {
         run(command, &process.argv, enter, Manner { has_terminal, has_other_pids: has_own_pids, files })

@@ -1,5 +1,6 @@
 //! What runs containers: processes of this machine, of which some are OCI runtimes that make containers of images.
 
+mod cover;
 pub mod host;
 #[allow(unsafe_code)] // JUSTIFICATION: setsid and PR_SET_PDEATHSIG have to happen between fork and exec.
 pub mod keeper;

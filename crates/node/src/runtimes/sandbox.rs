@@ -8,6 +8,8 @@
 //!       └── config
 //! ```
 //!
+//! With a [`Cover`] all of this is in a view of the machine's files instead, in which every mount point can be made.
+//!
 //! Nothing of it is seen by anybody else, and it goes with the last process in it. Runs in a child of the keeper,
 //! which has one thread: it may allocate.
 
@@ -18,10 +20,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
-use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
+use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags};
 use rustix::process::{Gid, Uid};
 use rustix::thread::{CapabilitySet, UnshareFlags};
 use serde::{Deserialize, Serialize};
+
+pub use super::cover::Cover;
 
 /// What is different for a process from what the agent itself sees and may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +51,12 @@ pub struct Sandbox {
     pub held_by: Option<PathBuf>,
     /// It runs without mounts and host name where the kernel does not allow them.
     pub is_optional: bool,
+    /// It is the first process of a pid namespace, and sees no others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_own_pids: bool,
+    /// What it writes to the machine's files is seen by nobody else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cover: Option<Cover>,
     /// It is a runtime that makes a container of an image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Root>,
@@ -89,6 +99,12 @@ pub struct Mount {
     pub is_read_only: bool,
 }
 
+impl Mount {
+    fn text(&self) -> String {
+        format!("mount {} at {}", self.source.display(), self.target.display())
+    }
+}
+
 /// As whom a process runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
@@ -108,9 +124,9 @@ pub(super) struct Error {
     error: io::Error,
 }
 
-type Result<T> = std::result::Result<T, Error>;
+pub(super) type Result<T> = std::result::Result<T, Error>;
 
-trait Named<T> {
+pub(super) trait Named<T> {
     fn named(self, what: impl FnOnce() -> String) -> Result<T>;
 }
 
@@ -122,7 +138,11 @@ impl<T, E: Into<io::Error>> Named<T> for std::result::Result<T, E> {
 
 impl Sandbox {
     fn needs_namespace(&self) -> bool {
-        !self.mounts.is_empty() || self.hostname.is_some() || self.has_read_only_root
+        !self.mounts.is_empty()
+            || self.hostname.is_some()
+            || self.has_read_only_root
+            || self.has_own_pids
+            || self.cover.is_some()
     }
 
     /// Sets everything up for this process, which is about to become another program.
@@ -165,21 +185,21 @@ impl Sandbox {
     }
 
     /// Whether it is the first process of a pid namespace.
-    pub(super) fn has_own_pids(&self) -> bool {
-        self.image.as_ref().is_some_and(|root| !root.has_machine_pids)
+    pub(super) fn is_first_process(&self) -> bool {
+        self.image.as_ref().map_or(self.has_own_pids, |root| !root.has_machine_pids)
     }
 
     /// The pid namespace that a process has to be in that joins one that runs.
     pub(super) fn pid_namespace(&self, pid: i32) -> io::Result<Option<OwnedFd>> {
         let open = || fs::File::open(format!("/proc/{pid}/ns/pid")).map(OwnedFd::from);
-        self.has_own_pids().then(open).transpose()
+        self.is_first_process().then(open).transpose()
     }
 
     /// Prepares the files of a container for the runtime that makes it. This process is the first of a pid namespace, if it
     /// has one of its own.
     fn enter_image(&self, root: &Root) -> Result<()> {
         new_namespace(false)?;
-        if self.has_own_pids() {
+        if self.is_first_process() {
             mount_proc()?;
         }
         for path in &root.hidden {
@@ -190,7 +210,7 @@ impl Sandbox {
         root.mount()?;
         // What volumes have a part of is found now, so that no link can lead elsewhere later.
         for mount in &self.mounts {
-            let what = || format!("mount {} at {}", mount.source.display(), mount.target.display());
+            let what = || mount.text();
             let source = open_source(mount).named(what)?;
             let is_directory = fs::metadata(link(source.as_fd())).named(what)?.is_dir();
             let made = if is_directory {
@@ -215,12 +235,18 @@ impl Sandbox {
         if let Some(name) = &self.hostname {
             rustix::system::sethostname(name.as_bytes()).named(|| format!("set host name {name}"))?;
         }
+        let sources: Vec<Source> = self.mounts.iter().map(Source::open).collect::<Result<_>>()?;
+        let covered = self.cover.as_ref().map(Cover::enter).transpose()?.unwrap_or_default();
+        if self.has_own_pids {
+            mount_proc()?;
+        }
         if self.has_read_only_root {
             make_read_only()?;
         }
-        let mut tree = Tree { sandbox: self, own: Vec::new(), opened: Vec::new() };
-        for mount in &self.mounts {
-            tree.mount(mount)?;
+        let own = if self.has_read_only_root { Vec::new() } else { covered };
+        let mut tree = Tree { sandbox: self, own, opened: Vec::new() };
+        for (mount, source) in self.mounts.iter().zip(sources) {
+            tree.mount(mount, &source)?;
         }
         let opened = tree.opened.iter().filter(|_| self.has_read_only_root);
         opened.into_iter().try_for_each(|directory| set_access(directory, true))
@@ -273,21 +299,32 @@ impl Root {
         // Their names only: the kernel takes one page of options.
         let above = self.layers.first().and_then(|layer| layer.parent()).unwrap_or(Path::new("/"));
         rustix::process::chdir(above).named(what)?;
-        let names: Vec<String> = self
-            .layers
-            .iter()
-            .rev()
-            .filter_map(|layer| layer.file_name())
-            .map(|name| escape(Path::new(name)))
-            .collect();
-        let options = format!(
-            "lowerdir={},upperdir={},workdir={}",
-            names.join(":"),
-            escape(&self.upper),
-            escape(&self.work)
-        );
-        let options = std::ffi::CString::new(options).map_err(io::Error::other).named(what)?;
-        rustix::mount::mount("overlay", &self.target, "overlay", flags, options.as_c_str()).named(what)
+        let names: Vec<&Path> =
+            self.layers.iter().rev().filter_map(|layer| layer.file_name()).map(Path::new).collect();
+        mount_overlay(&names, &self.upper, &self.work, &self.target, flags).named(what)
+    }
+}
+
+/// Mounts directories over each other, the uppermost first, with one above them that is written to and goes with the
+/// container.
+pub(super) fn mount_overlay(
+    lower: &[&Path],
+    upper: &Path,
+    work: &Path,
+    target: &Path,
+    flags: MountFlags,
+) -> io::Result<()> {
+    let lower: Vec<String> = lower.iter().map(|path| escape(path)).collect();
+    let options = format!("lowerdir={},upperdir={},workdir={}", lower.join(":"), escape(upper), escape(work));
+    // Nobody needs on disk what goes with the container, and to bring it there takes long. Older kernels don't know how.
+    let quick = format!("{options},volatile");
+    let mount = |options: String| -> io::Result<()> {
+        let options = std::ffi::CString::new(options).map_err(io::Error::other)?;
+        Ok(rustix::mount::mount("overlay", target, "overlay", flags, options.as_c_str())?)
+    };
+    match mount(quick) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => mount(options),
+        result => result,
     }
 }
 
@@ -347,17 +384,21 @@ fn mount_proc() -> Result<()> {
 fn make_read_only() -> Result<()> {
     let table = fs::read_to_string("/proc/self/mountinfo").named(|| "read /proc/self/mountinfo".into())?;
     for point in table.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape) {
-        let is_kernels = ["/proc", "/sys", "/dev"].iter().any(|top| Path::new(&point).starts_with(top));
         // One that is covered by another can't be reached, neither by us nor by the container.
-        if !is_kernels && Path::new(&point).exists() {
+        if !is_kernels(Path::new(&point)) && Path::new(&point).exists() {
             set_access(Path::new(&point), true)?;
         }
     }
     Ok(())
 }
 
+/// Whether what is mounted there is of devices or the kernel.
+pub(super) fn is_kernels(point: &Path) -> bool {
+    ["/proc", "/sys", "/dev"].iter().any(|top| point.starts_with(top))
+}
+
 /// As the kernel writes paths: a space is `\040`.
-fn unescape(text: &str) -> String {
+pub(super) fn unescape(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, after @ ..] = rest {
@@ -370,7 +411,7 @@ fn unescape(text: &str) -> String {
 }
 
 /// Says whether what is mounted at a path can be written to.
-fn set_access(path: &Path, is_read_only: bool) -> Result<()> {
+pub(super) fn set_access(path: &Path, is_read_only: bool) -> Result<()> {
     let what = || format!("change how {} can be used", path.display());
     // What the mount forbids already has to be said again, or it would be allowed by this.
     let found = rustix::fs::statvfs(path).named(what)?;
@@ -386,6 +427,23 @@ fn set_access(path: &Path, is_read_only: bool) -> Result<()> {
     rustix::mount::mount_remount(path, flags, "").named(what)
 }
 
+/// What is to be mounted, with all that is mounted in it: by itself, so that it can be whatever becomes of the root.
+struct Source {
+    tree: OwnedFd,
+    is_directory: bool,
+}
+
+impl Source {
+    fn open(mount: &Mount) -> Result<Self> {
+        let source = open_source(mount).named(|| mount.text())?;
+        let is_directory = fs::metadata(link(source.as_fd())).named(|| mount.text())?.is_dir();
+        let flags =
+            OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+        let tree = rustix::mount::open_tree(rustix::fs::CWD, link(source.as_fd()), flags);
+        Ok(Self { tree: tree.named(|| mount.text())?, is_directory })
+    }
+}
+
 /// The file tree of the process as it is being made.
 struct Tree<'a> {
     sandbox: &'a Sandbox,
@@ -397,16 +455,16 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    fn mount(&mut self, mount: &Mount) -> Result<()> {
-        let what = || format!("mount {} at {}", mount.source.display(), mount.target.display());
-        let is_directory = {
-            let source = open_source(mount).named(what)?;
-            fs::metadata(link(source.as_fd())).named(what)?.is_dir()
-        };
-        let target = self.mount_point(&mount.target, is_directory)?;
-        // Only now: what was opened in a root that has been left since can't be mounted.
-        let source = open_source(mount).named(what)?;
-        rustix::mount::mount_bind_recursive(link(source.as_fd()), &target).named(what)?;
+    fn mount(&mut self, mount: &Mount, source: &Source) -> Result<()> {
+        let target = self.mount_point(&mount.target, source.is_directory)?;
+        let moved = rustix::mount::move_mount(
+            &source.tree,
+            "",
+            rustix::fs::CWD,
+            &target,
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+        );
+        moved.named(|| mount.text())?;
         // A mount of something that can't be written to here can't be either, unless it is said.
         if mount.is_read_only || self.sandbox.has_read_only_root {
             set_access(&target, mount.is_read_only)?;

@@ -25,10 +25,26 @@ pub struct Fixture {
     pub pods: Api<Pod>,
     /// The node.
     pub agent: Agent,
+    /// Goes before the files.
+    _mounts: Mounts,
     /// Its files.
     pub directory: TempDir,
     /// What it told people, each as `reason message`.
     pub events: Arc<Mutex<Vec<String>>>,
+}
+
+/// What is mounted below a directory, as volumes in memory are until their pod is gone: unmounted with it.
+struct Mounts(std::path::PathBuf);
+
+impl Drop for Mounts {
+    fn drop(&mut self) {
+        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        for point in table.lines().filter_map(|line| line.split(' ').nth(4)) {
+            if std::path::Path::new(point).starts_with(&self.0) {
+                let _ = rustix::mount::unmount(point, rustix::mount::UnmountFlags::DETACH);
+            }
+        }
+    }
 }
 
 impl Fixture {
@@ -54,11 +70,17 @@ impl Fixture {
         }));
         change(&mut config);
         let agent = Agent::start(config).await.expect("the agent starts");
-        Self { pods: Api::default_namespaced(client.clone()), client, agent, directory, events }
+        let _mounts = Mounts(directory.path().to_owned());
+        Self { pods: Api::default_namespaced(client.clone()), client, agent, _mounts, directory, events }
     }
 
     /// Creates a pod on the node.
     pub async fn create(&self, name: &str, spec: Value) -> Pod {
+        self.create_with(name, json!({}), spec).await
+    }
+
+    /// Creates a pod with annotations on the node.
+    pub async fn create_with(&self, name: &str, annotations: Value, spec: Value) -> Pod {
         let mut spec = spec;
         spec["nodeName"] = json!("here");
         for list in ["initContainers", "containers"] {
@@ -71,7 +93,8 @@ impl Fixture {
         if spec["initContainers"].is_null() {
             spec.as_object_mut().expect("an object").remove("initContainers");
         }
-        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec});
+        let metadata = json!({"name": name, "annotations": annotations});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
         let pod = serde_json::from_value(pod).expect("a pod");
         self.pods.create(&PostParams::default(), &pod).await.expect("the pod is valid")
     }

@@ -29,6 +29,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use windlass_api::{Gates, names};
 use windlass_job::trace::Note;
+use windlass_node::isolation::Wanted;
 
 use crate::{EXIT_BAD_INPUT, EXIT_FAILED, images, with_threads};
 use screen::{Screen, Tone};
@@ -77,6 +78,8 @@ pub struct Options {
     pub disrupt: u32,
     /// Run the command of any image on this machine.
     pub runs_any_image_on_host: bool,
+    /// How far containers of the host runtime are kept apart from this machine.
+    pub isolation: Wanted,
     /// Where images come from.
     pub images: images::Options,
     /// Where to keep logs.

@@ -114,6 +114,7 @@ pub async fn start<'a>(options: &'a Options, screen: &Screen) -> Result<Option<S
         observer: Some(Arc::new(Listener(hear.clone()))),
         nodes: nodes(options.nodes, &data_dir),
         runs_any_image_on_host: options.runs_any_image_on_host,
+        isolation: options.isolation,
         oci,
         // Whoever runs one Job wants all that it prints.
         log_limits: None,

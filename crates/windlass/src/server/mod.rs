@@ -26,6 +26,7 @@ use windlass_apiserver::{Accounts, Config, Server, service_account};
 use windlass_job::Settings;
 use windlass_job::backoff::Backoff;
 use windlass_node::Capacity;
+use windlass_node::isolation::Wanted;
 use windlass_node::runtimes::LogLimits;
 
 use crate::parts::{Node, Parts, Setup};
@@ -69,6 +70,8 @@ pub struct Options {
     pub runs_any_image_on_host: bool,
     /// How much of the output of a container is kept.
     pub log_limits: LogLimits,
+    /// How far containers of the host runtime are kept apart from this machine.
+    pub isolation: Wanted,
     /// Where images come from.
     pub images: images::Options,
 }
@@ -253,6 +256,7 @@ fn setup(options: &Options, data_dir: &Path) -> Setup {
         observer: None,
         nodes: (1..=options.nodes).map(|number| node(number, options.nodes, data_dir)).collect(),
         runs_any_image_on_host: options.runs_any_image_on_host,
+        isolation: options.isolation,
         oci: None,
         keeps_logs: false,
         log_limits: Some(options.log_limits),

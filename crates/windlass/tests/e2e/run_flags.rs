@@ -57,6 +57,20 @@ fn parallelism_of_the_command_line_goes_before_that_of_the_manifest() {
 }
 
 #[test]
+fn what_a_job_writes_stays_unless_it_is_isolated() {
+    let place = tempfile::tempdir().expect("a directory");
+    let results = place.path().join("results");
+    let manifest = job("x", json!({}), &format!("echo done > {0}; grep -q done {0}", results.display()));
+    for (isolation, stays) in [("pid,files", false), ("none", true)] {
+        let ran = run_manifest(&["--isolation", isolation], &manifest);
+        assert_eq!((ran.code, results.exists()), (Some(0), stays), "{isolation}: {}", ran.stderr);
+    }
+    let ran = run_manifest(&["--isolation", "network"], &manifest);
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.stderr.contains("it is none, auto, pid, files or pid,files"), "{}", ran.stderr);
+}
+
+#[test]
 fn pods_are_spread_over_nodes() {
     let directory = tempfile::tempdir().expect("a directory");
     let keep = directory.path().to_str().expect("UTF-8");
