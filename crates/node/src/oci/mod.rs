@@ -1,4 +1,4 @@
-//! Containers of images: run by an OCI runtime of this machine (crun, runc or youki), which the keeper starts and watches
+//! Containers of images: run by an OCI runtime of this machine (crun or runc), which the keeper starts and watches
 //! like any other process.
 //!
 //! ```text
@@ -30,8 +30,6 @@ pub enum Kind {
     Crun,
     /// <https://github.com/opencontainers/runc>
     Runc,
-    /// <https://github.com/youki-dev/youki>
-    Youki,
 }
 
 /// A runtime of this machine.
@@ -44,9 +42,11 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// The first that is found in the directories of a `PATH`: crun, for it is the quickest, then runc, then youki.
+    /// The first that is found in the directories of a `PATH`: crun, for it is the quicker one, then runc. Not youki: as of
+    /// 0.7.0 it waits for ever for a container that ends before it begins to wait, and does not run without control groups
+    /// of its own.
     pub fn find(path: &std::ffi::OsStr) -> Option<Self> {
-        [Kind::Crun, Kind::Runc, Kind::Youki].into_iter().find_map(|kind| Self::find_kind(path, kind))
+        [Kind::Crun, Kind::Runc].into_iter().find_map(|kind| Self::find_kind(path, kind))
     }
 
     /// The first of a kind.
@@ -54,7 +54,6 @@ impl Runtime {
         let name = match kind {
             Kind::Crun => "crun",
             Kind::Runc => "runc",
-            Kind::Youki => "youki",
         };
         let mut places = std::env::split_paths(path).map(|directory| directory.join(name));
         let program = places.find(|program| is_program(program))?;
@@ -69,7 +68,6 @@ impl Runtime {
             Kind::Crun => argv.push("--cgroup-manager=disabled".into()),
             // It goes on without groups of its own where it may not make any, which `Root::read_only` sees to.
             Kind::Runc => argv.extend(["--rootless".into(), "true".into()]),
-            Kind::Youki => {}
         }
         argv
     }
@@ -155,12 +153,12 @@ pub struct Exec {
 
 impl Exec {
     /// The command line that runs `argv` in the container. With crun it has the streams of the runtime, a terminal too: one
-    /// that crun makes itself shows what it has to say about it between the lines. Others pass on what goes through pipes,
-    /// and have to make a terminal in the container where theirs is one.
+    /// that crun makes itself shows what it has to say about it between the lines. runc passes on what goes through pipes, and
+    /// has to make a terminal in the container where its own is one.
     pub fn command(&self, argv: Vec<String>, has_terminal: bool) -> Vec<String> {
         let terminal = match self.kind {
             Kind::Crun => None,
-            Kind::Runc | Kind::Youki => has_terminal.then(|| "--tty".to_owned()),
+            Kind::Runc => has_terminal.then(|| "--tty".to_owned()),
         };
         let own = [self.id.clone()];
         self.prefix.iter().cloned().chain(terminal).chain(own).chain(argv).collect()

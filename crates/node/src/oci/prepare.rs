@@ -77,11 +77,11 @@ pub(crate) async fn process(
         devices: &devices,
     };
     let mut config = spec::config(&view).map_err(Error::config)?;
-    if oci.runtime.kind != Kind::Crun {
-        // They make a terminal in the container; crun gives it the one that it has itself.
+    if oci.runtime.kind == Kind::Runc {
+        // It makes a terminal in the container; crun gives it the one that it has itself.
         config["process"]["terminal"] = (container.tty == Some(true)).into();
-        // These replace a file where crun writes to a pipe. What they tell a hook, the number of the process among it, has to
-        // be read: they would pass on the signal that they get otherwise.
+        // It replaces a file where crun writes to a pipe. What it tells a hook, the number of the process among it, has to
+        // be read: it would pass on the signal that it gets otherwise.
         let number = r#"s/.*"pid": *\([0-9]*\).*/\1/p"#;
         // Said at once, for nobody listens any longer then.
         let script = format!("number=$(sed -n '{number}'); echo \"$number\" > '{}'", paths.started.display());
@@ -112,7 +112,7 @@ pub(crate) async fn process(
         hidden: context.hidden.clone(),
         read_only: match oci.runtime.kind {
             Kind::Crun => Vec::new(),
-            Kind::Runc | Kind::Youki => context.cgroup_mounts.clone(),
+            Kind::Runc => context.cgroup_mounts.clone(),
         },
         has_machine_pids,
     };

@@ -17,7 +17,7 @@ async fn a_container_of_an_image_ends_with_its_exit_code() {
     let good = fixture.ended("good").await;
     let (said, mut lines) = (log(&fixture, &good), vec!["out", "err"]);
     let mut got: Vec<&str> = said.lines().collect();
-    if RUNTIME != Kind::Crun {
+    if RUNTIME == Kind::Runc {
         // It has a pipe for each, and passes on what comes first.
         got.sort_unstable();
         lines.sort_unstable();
@@ -295,7 +295,7 @@ async fn a_command_that_is_not_in_the_image_is_a_start_error() {
     let message = end.terminated.expect("ended").message.unwrap_or_default();
     let want = match RUNTIME {
         Kind::Crun => "executable file `no-such-program` not found",
-        Kind::Runc | Kind::Youki => "exec: \"no-such-program\": executable file not found",
+        Kind::Runc => "exec: \"no-such-program\": executable file not found",
     };
     assert!(message.contains(want), "{message}");
 }
