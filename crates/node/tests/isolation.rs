@@ -207,6 +207,17 @@ async fn without_root() {
     assert_eq!(annotation(&fixture).await.as_deref(), Some("none"));
     fixture.create("p", never(json!([sh("c", "exit 3")]))).await;
     assert_eq!(ends(&fixture.ended("p").await), ["c Error 3 restarts=0"]);
+    // In a user namespace, which this kernel allows.
+    let mut container = sh("c", "cd /windlass/volume && echo x > x && cat x && hostname");
+    container["volumeMounts"] = json!([{"name": "v", "mountPath": "/windlass/volume"}]);
+    let mut spec = never(json!([container]));
+    spec["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+    fixture.create("v", spec).await;
+    let pod = fixture.ended("v").await;
+    assert_eq!(
+        (ends(&pod), log(&fixture, &pod).as_str()),
+        (vec!["c Completed 0 restarts=0".into()], "x\nv\n")
+    );
     fixture.create_with("q", with_annotation("pid"), never(json!([sh("c", "exit 3")]))).await;
     let pod = fixture.until("q", |pod| ends(pod) == ["c CreateContainerConfigError restarts=0"]).await;
     let waiting =
