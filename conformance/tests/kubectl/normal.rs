@@ -12,7 +12,9 @@ pub fn lines(text: &str) -> Value {
 
 /// What kubectl may or may not log when it ends a watch of its own, whatever the server says.
 fn is_farewell(line: &str) -> bool {
-    line.starts_with('E') && line.contains(" reflector.go:") && line.contains(": context canceled\" reflector=")
+    line.starts_with('E')
+        && line.contains(" reflector.go:")
+        && line.contains(": context canceled\" reflector=")
 }
 
 fn line(text: &str) -> String {
