@@ -1,8 +1,10 @@
 //! Who may write next: a bounded number of writes at a time, shared fairly between Jobs, fewer when the API server is
 //! overloaded.
 //!
-//! Each Job has a lane of its own and lanes take turns, so that a Job with one pod does not wait behind the ten thousand
-//! writes of another. In a lane, what is urgent goes first. No lane has all the slots: a newcomer finds one at once.
+//! Each Job has a lane of its own and lanes take turns of a few writes, so that a Job with one pod does not wait behind the
+//! ten thousand writes of another, and of many small Jobs each is done with its pods before the next begins: one status then
+//! says what became of all of them. In a lane, what is urgent goes first. No lane has all the slots: a newcomer finds one
+//! at once.
 //!
 //! The number of slots follows the server. Writes that only queue up there are not done sooner, and everybody's next one
 //! waits behind them: when answers take several times as long as the quickest ones there are fewer slots, and when all
@@ -20,6 +22,8 @@ use windlass_job::Uid;
 
 /// A lane may have so many of four slots.
 const LANE_QUARTERS: usize = 3;
+/// Writes that a lane may begin before it is the next one's turn.
+const IN_A_ROW: usize = 10;
 /// Slots at the start, before anything is known about the server.
 const LIMIT_START: usize = 16;
 /// Slow answers do not take more slots than leave so many: as many as keep a small server busy.
@@ -59,6 +63,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Lane {
     taken: usize,
+    /// Begun since it is this lane's turn.
+    in_a_row: usize,
     urgent: VecDeque<oneshot::Sender<Turn>>,
     waiting: VecDeque<oneshot::Sender<Turn>>,
 }
@@ -247,7 +253,13 @@ impl Shared {
             urgent.or_else(|| lane.waiting.pop_front().map(|waiter| (Urgency::Usual, waiter)))?;
         lane.taken += 1;
         self.taken += 1;
-        if lane.is_waiting() {
+        lane.in_a_row += 1;
+        if !lane.is_waiting() {
+            lane.in_a_row = 0;
+        } else if lane.in_a_row < IN_A_ROW {
+            self.order.push_front(key.clone());
+        } else {
+            lane.in_a_row = 0;
             self.order.push_back(key.clone());
         }
         Some((key, urgency, waiter))
@@ -284,10 +296,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lanes_take_turns() {
+    async fn lanes_take_turns_of_a_few_writes() {
         let turns = Turns::new(1);
         let first = take(&turns, "big").expect("free");
-        let mut waiting: Vec<_> = ["big", "big", "small", "big"]
+        let big = [vec!["big"; IN_A_ROW + 2], vec!["small"], vec!["big"]].concat();
+        let mut waiting: Vec<_> = big
             .into_iter()
             .map(|lane| {
                 let turns = turns.clone();
@@ -307,7 +320,7 @@ mod tests {
             order.push(waiting.remove(at).0);
             drop(turn);
         }
-        assert_eq!(order, ["big", "small", "big", "big"]);
+        assert_eq!(order, [vec!["big"; IN_A_ROW], vec!["small"], vec!["big"; 3]].concat());
     }
 
     #[tokio::test]

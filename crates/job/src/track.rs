@@ -35,8 +35,6 @@ pub(crate) struct Tracking<'a> {
     recorded: Vec<(&'a PodFacts, Step)>,
     /// What else is to be said then.
     written: Vec<Note>,
-    /// As many pods are recorded as may be on their way into the counters.
-    is_full: bool,
 }
 
 /// What to do with the finalizer of a pod.
@@ -123,7 +121,6 @@ fn walk<'a>(
     for pod in seen.pods.held().chain(active) {
         let step = step(seen, tally, finish, pod);
         let has_room = new_indexes + uncounted.len() < seen.settings.uncounted_max;
-        tracking.is_full |= !has_room;
         let releases = in_flight.releases() + tracking.releases.len();
         let may_release = releases < seen.settings.pods_per_stage_max && !seen.pods.is_releasing(&pod.uid);
         let has_room = has_room && !in_flight.writes_status();
@@ -359,7 +356,9 @@ impl Tracking<'_> {
         let (old, new) = (&seen.job.status, &write.next);
         // The more there is to come, the more one write can say.
         let has_more_to_come = acts_on_pods || tally.totals.active > 0;
-        let may_wait = has_more_to_come && !self.is_full && old.conditions == new.conditions;
+        // One that says as much as half of what may be on its way into the counters need not wait for more.
+        let says_much = self.recorded.len() * 2 >= seen.settings.uncounted_max;
+        let may_wait = has_more_to_come && !says_much && old.conditions == new.conditions;
         let spacing = match (is_urgent, may_wait) {
             (false, _) => seen.settings.gauge_spacing,
             (true, true) => seen.own.status_spacing(seen.settings, to_come(seen, tally)),
