@@ -188,6 +188,36 @@ fn the_session_of_the_page_of_the_server_is_what_happens() {
 }
 
 #[test]
+fn the_commands_of_the_page_of_the_node_start_one() {
+    let page = std::fs::read_to_string(root().join("docs/node.md")).expect("a page");
+    let blocks = page.split("```").skip(1).step_by(2).take(2);
+    let text = blocks.collect::<String>().replace("\\\n", " ");
+    let commands: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    assert_eq!(commands.len(), 3, "{commands:?}");
+    let mut shell = Shell::new();
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut server = shell.serve(directory.path(), "windlass server --nodes 0");
+    let ready = server.wait_for_nth("is ready at https://127.0.0.1:", 1);
+    let (_, address) = ready.split_once(" at ").expect("an address");
+    let place = directory.path().join("two").display().to_string();
+    for command in commands {
+        // This may not be the only server of the machine, nor the only node.
+        let command = command.replace("https://127.0.0.1:6443", address).replace("/tmp/two", &place);
+        if command.starts_with("windlass node ") {
+            let mut node = Running::spawn(&mut shell.command(directory.path(), &format!("exec {command}")));
+            node.wait_for_lines(&["runs node two"]);
+            node.signal(rustix::process::Signal::TERM);
+            assert_eq!(node.finish().code, Some(0), "$ {command}");
+        } else {
+            let (code, printed) = shell.types(directory.path(), &command).expect("a command");
+            assert_eq!((code, &*printed), (Some(0), ""), "$ {command}");
+        }
+    }
+    server.signal(rustix::process::Signal::TERM);
+    assert_eq!(server.finish().code, Some(0));
+}
+
+#[test]
 fn only_what_differs_between_runs_is_set_aside() {
     let text = "hello   Complete   1/1   3s   1m2s\n\"suites-3-x7k2p\" at https://127.0.0.1:4711 job-hello /tmp/x/y 42";
     let want =
