@@ -12,7 +12,9 @@ use std::sync::Arc;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy};
+use kube::api::{
+    DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions, PropagationPolicy,
+};
 use kube::core::{PartialObjectMeta, discovery::ApiResource};
 use kube::discovery::{Discovery, Scope, verbs};
 use kube::runtime::WatchStreamExt;
@@ -132,13 +134,7 @@ impl OwnerCollector {
 
     fn observe(&self, kind: &Kind, meta: &ObjectMeta) {
         let Some(uid) = uid_of(meta) else { return };
-        let place = Place {
-            api_version: Arc::clone(&kind.api_version),
-            kind: Arc::clone(&kind.name),
-            namespace: meta.namespace.as_deref().map(Arc::from),
-            name: meta.name.as_deref().unwrap_or_default().into(),
-        };
-        let tasks = self.graph.lock().observe(&uid, place, owners_of(meta), fate_of(meta));
+        let tasks = self.graph.lock().observe(&uid, place_of(kind, meta), owners_of(meta), fate_of(meta));
         tasks.into_iter().for_each(|task| self.add(task));
     }
 
@@ -199,7 +195,7 @@ impl OwnerCollector {
         };
         match decide(&owners, &dependents_wait) {
             Action::Keep => Ok(()),
-            Action::Unlink(gone) => self.unlink(&node, uid, &gone).await,
+            Action::Unlink(gone) => self.unlink(&node.place, uid, &gone).await,
             Action::DeleteForeground { unblocks } => {
                 if unblocks {
                     self.unblock(&node, uid, &live).await?;
@@ -222,15 +218,9 @@ impl OwnerCollector {
 
     /// Releases all dependents, then lets the object go.
     async fn orphan(&self, uid: &Uid) -> Result<(), Failure> {
-        let (node, dependents) = {
-            let graph = self.graph.lock();
-            let Some(node) = graph.get(uid).cloned() else { return Ok(()) };
-            let of = |one: &Uid| graph.get(one).map(|node| (one.clone(), node.clone()));
-            let dependents: Vec<(Uid, Node)> = node.dependents.iter().filter_map(of).collect();
-            (node, dependents)
-        };
-        for (dependent, its) in dependents {
-            self.unlink(&its, &dependent, std::slice::from_ref(uid)).await?;
+        let Some(node) = self.graph.lock().get(uid).cloned() else { return Ok(()) };
+        for (dependent, place) in self.live_dependents(uid, &node.place).await? {
+            self.unlink(&place, &dependent, std::slice::from_ref(uid)).await?;
         }
         match self.live(&node.place, uid).await? {
             Some(live) => self.remove_finalizer(&node, &live, ORPHAN).await,
@@ -324,6 +314,24 @@ impl OwnerCollector {
         Ok(found.map(|object| object.metadata).filter(|meta| uid_of(meta).as_ref() == Some(uid)))
     }
 
+    /// What names the object as its owner now. The watches may not have shown all of it, and what is not freed before its
+    /// owner is gone is collected.
+    async fn live_dependents(&self, owner: &Uid, place: &Place) -> Result<Vec<(Uid, Place)>, Failure> {
+        let mut found = Vec::new();
+        // Who lives in a namespace owns nothing outside of it.
+        for kind in self.kinds.values().filter(|kind| kind.is_namespaced || place.namespace.is_none()) {
+            let api: Api<Meta> = match place.namespace.as_deref() {
+                Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &kind.resource),
+                None => Api::all_with(self.client.clone(), &kind.resource),
+            };
+            for Meta { metadata: meta, .. } in api.list(&ListParams::default()).await? {
+                let is_its = owners_of(&meta).iter().any(|one| one.uid == *owner);
+                found.extend(uid_of(&meta).filter(|_| is_its).map(|uid| (uid, place_of(kind, &meta))));
+            }
+        }
+        Ok(found)
+    }
+
     fn api(&self, place: &Place) -> Option<Api<Meta>> {
         let kind = self.kinds.get(&(place.api_version.to_string(), place.kind.to_string()))?;
         let client = self.client.clone();
@@ -333,11 +341,11 @@ impl OwnerCollector {
         })
     }
 
-    async fn unlink(&self, node: &Node, uid: &Uid, gone: &[Uid]) -> Result<(), Failure> {
+    async fn unlink(&self, place: &Place, uid: &Uid, gone: &[Uid]) -> Result<(), Failure> {
         let references: Vec<_> =
             gone.iter().map(|owner| json!({"$patch": "delete", "uid": owner.to_string()})).collect();
         let patch = json!({"metadata": {"uid": uid.to_string(), "ownerReferences": references}});
-        self.patch(&node.place, Patch::Strategic(patch)).await
+        self.patch(place, Patch::Strategic(patch)).await
     }
 
     async fn unblock(&self, node: &Node, uid: &Uid, live: &ObjectMeta) -> Result<(), Failure> {
@@ -411,6 +419,15 @@ enum Failure {
 impl From<kube::Error> for Failure {
     fn from(error: kube::Error) -> Self {
         Self::Api(error)
+    }
+}
+
+fn place_of(kind: &Kind, meta: &ObjectMeta) -> Place {
+    Place {
+        api_version: Arc::clone(&kind.api_version),
+        kind: Arc::clone(&kind.name),
+        namespace: meta.namespace.as_deref().map(Arc::from),
+        name: meta.name.as_deref().unwrap_or_default().into(),
     }
 }
 

@@ -5,13 +5,21 @@ mod nodes;
 mod taints;
 mod world;
 
+use std::convert::Infallible;
+use std::task::{Context, Poll};
+
+use axum::Router;
+use axum::body::Body;
+use futures::future::BoxFuture;
+use http::{Request, Response};
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
-use kube::ResourceExt;
 use kube::api::PropagationPolicy::{Background, Foreground, Orphan};
 use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Client, ResourceExt};
 use serde_json::json;
+use tower::Service;
 use windlass_api::Gates;
-use world::{World, owner};
+use world::{NAMESPACE, World, owner};
 
 #[tokio::test]
 async fn dependents_of_an_owner_deleted_in_the_background_are_deleted() {
@@ -28,6 +36,42 @@ async fn dependents_of_an_owner_deleted_with_orphan_are_released() {
     let world = World::start();
     let job = world.create_job("job", json!({})).await;
     world.create_pod("pod", json!({"ownerReferences": [owner(&job, true)]})).await;
+    world.delete_job("job", Orphan).await;
+    world.until_no_job("job").await;
+    assert_eq!(world.pod("pod").await.owner_references(), []);
+}
+
+/// The way to a server of one who is never told about a change of a pod.
+#[derive(Clone)]
+struct HearsNoPods(Router);
+
+impl Service<Request<kube::client::Body>> for HearsNoPods {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
+        let mut server = self.0.clone();
+        let uri = request.uri();
+        let is_deaf =
+            uri.path().ends_with("/pods") && uri.query().is_some_and(|of| of.contains("watch=true"));
+        Box::pin(
+            async move { if is_deaf { std::future::pending().await } else { server.call(request).await } },
+        )
+    }
+}
+
+#[tokio::test]
+async fn dependents_that_no_watch_has_shown_yet_are_released_too() {
+    let world = World::new();
+    world.collect_owned_through(Client::new(HearsNoPods(world.server.router()), NAMESPACE));
+    let job = world.create_job("job", json!({})).await;
+    world.create_pod("pod", json!({"ownerReferences": [owner(&job, true)]})).await;
+    world.create_pod("other", json!({})).await;
     world.delete_job("job", Orphan).await;
     world.until_no_job("job").await;
     assert_eq!(world.pod("pod").await.owner_references(), []);

@@ -87,7 +87,15 @@ impl World {
             looks.fetch_add(1, Ordering::SeqCst);
             Timestamp::now()
         });
-        let (client, metrics, cancel) = (self.client.clone(), self.metrics.clone(), self.cancel.clone());
+        self.collect_owned_through(self.client.clone());
+        tokio::spawn(ttl::run(self.client.clone(), clock, self.metrics.clone(), self.cancel.clone()));
+        let clock: Clock = Arc::new(Timestamp::now);
+        tokio::spawn(cron_job::run(self.client.clone(), clock, self.metrics.clone(), self.cancel.clone()));
+    }
+
+    /// Starts the collection of what owners or namespaces leave, through that client.
+    pub fn collect_owned_through(&self, client: Client) {
+        let (metrics, cancel) = (self.metrics.clone(), self.cancel.clone());
         tokio::spawn(async move {
             let discovery = Discovery::new(client.clone()).run().await.expect("the server has a discovery");
             let (discovery, clock): (_, Clock) = (Arc::new(discovery), Arc::new(Timestamp::now));
@@ -103,9 +111,6 @@ impl World {
             )
             .await;
         });
-        tokio::spawn(ttl::run(self.client.clone(), clock, self.metrics.clone(), self.cancel.clone()));
-        let clock: Clock = Arc::new(Timestamp::now);
-        tokio::spawn(cron_job::run(self.client.clone(), clock, self.metrics.clone(), self.cancel.clone()));
     }
 
     /// What the controllers that end pods know, through that client.
