@@ -8,9 +8,10 @@ use http::{HeaderMap, HeaderValue, Method, Uri, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::json;
 use windlass_api::field;
+use windlass_api::protobuf::{Envelope, MEDIA_TYPE};
 
 use crate::auth::Identity;
-use crate::protobuf::{self, Envelope};
+use crate::protobuf;
 use crate::resources::{self, Resource};
 use crate::status::{Result, Status};
 use crate::yaml;
@@ -195,7 +196,7 @@ pub(crate) fn media_type(headers: &HeaderMap) -> &str {
 pub(crate) fn require_json(headers: &HeaderMap) -> Result<()> {
     match media_type(headers) {
         "" | "application/json" => Ok(()),
-        _ => Err(Status::unsupported_media_type(&["application/json", YAML, protobuf::MEDIA_TYPE])),
+        _ => Err(Status::unsupported_media_type(&["application/json", YAML, MEDIA_TYPE])),
     }
 }
 
@@ -211,7 +212,7 @@ pub(crate) async fn read_body(head: &mut Parts, body: Body) -> Result<Bytes> {
         return from_yaml(head, &bytes);
     }
     let is_read = head.method != Method::PATCH && !(head.method == Method::DELETE && bytes.is_empty());
-    if !is_read || media_type(&head.headers) != protobuf::MEDIA_TYPE {
+    if !is_read || media_type(&head.headers) != MEDIA_TYPE {
         return Ok(bytes);
     }
     let json = from_protobuf(head, &bytes)?;
@@ -240,7 +241,7 @@ fn from_protobuf(head: &Parts, bytes: &[u8]) -> Result<Vec<u8>> {
         Some(resource) => Status::unrecognized(resource, &error.to_string(), bytes),
         None => Status::bad_request(error.to_string()),
     })?;
-    envelope.to_json(BODY_BYTES_MAX).map_err(|error| match (error, resource) {
+    protobuf::json_of(&envelope, BODY_BYTES_MAX).map_err(|error| match (error, resource) {
         (protobuf::Error::TooLarge { limit }, _) => Status::body_too_large(limit),
         (error, Some(resource)) if !envelope.kind.is_empty() => {
             let Resource { kind, .. } = resource;

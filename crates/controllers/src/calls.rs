@@ -10,16 +10,17 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use kube::Client;
 use kube::client::Body;
 use kube::core::Status;
-use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use windlass_job::Uid;
 
 use crate::metrics::Metrics;
 use crate::turns::{Turn, Turns, Urgency};
+use crate::wire::{Form, FromAnswer};
 
 /// Answers of 429 to one request before it counts as failed: client-go's number.
 const PUSHED_BACK_MAX: u32 = 10;
@@ -58,7 +59,7 @@ impl Calls {
     }
 
     /// Sends a request when `lane` has its turn, and reads the answer.
-    pub(crate) async fn send<T: DeserializeOwned>(
+    pub(crate) async fn send<T: FromAnswer>(
         &self,
         lane: &Uid,
         call: Call,
@@ -69,57 +70,51 @@ impl Calls {
     }
 
     /// Sends a request, now that it is our turn, and reads the answer.
-    pub(crate) async fn send_in<T: DeserializeOwned>(
+    pub(crate) async fn send_in<T: FromAnswer>(
         &self,
         turn: &mut Turn,
         call: Call,
         request: Result<Request<Vec<u8>>, kube::core::request::Error>,
     ) -> kube::Result<T> {
-        let request = request.map_err(kube::Error::BuildRequest)?;
+        let mut request = request.map_err(kube::Error::BuildRequest)?.map(Bytes::from);
+        if T::READS_PROTOBUF {
+            Form::prefer_protobuf(request.headers_mut());
+        }
         let mut pushed_back = 0;
         loop {
             let start = Instant::now();
             let answer = tokio::time::timeout(ANSWER_MAX, self.ask(request.clone())).await;
             let answer = answer.unwrap_or_else(|_| Err(kube::Error::Service("no answer in time".into())));
-            let code = answer.as_ref().ok().map(|(status, ..)| status.as_u16());
+            let code = answer.as_ref().ok().map(|answer| answer.status().as_u16());
             self.metrics.called(call, code, start.elapsed());
-            let (status, retry_after, body) = answer?;
+            let answer = answer?;
+            let (status, form, body) = (answer.status(), Form::of(answer.headers()), answer.body());
             if status == StatusCode::TOO_MANY_REQUESTS && pushed_back < PUSHED_BACK_MAX {
                 pushed_back += 1;
-                turn.was_pushed_back(retry_after.unwrap_or(RETRY_AFTER).min(RETRY_AFTER_MAX));
+                turn.was_pushed_back(retry_after(&answer).unwrap_or(RETRY_AFTER).min(RETRY_AFTER_MAX));
                 self.metrics.write_slots(self.turns.limit());
                 turn.renew().await;
                 continue;
             }
             if !status.is_success() {
-                return Err(refusal(status, &body));
+                return Err(form.refusal(status, body));
             }
             turn.went_well(start.elapsed());
             self.metrics.write_slots(self.turns.limit());
-            return serde_json::from_slice(&body).map_err(kube::Error::SerdeError);
+            return T::read(form, body);
         }
     }
 
-    async fn ask(&self, request: Request<Vec<u8>>) -> kube::Result<(StatusCode, Option<Duration>, Vec<u8>)> {
-        let answer = self.client.send(request.map(Body::from)).await?;
-        let (status, retry_after) = (answer.status(), retry_after(&answer));
-        let body = answer.into_body().collect_bytes().await?;
-        Ok((status, retry_after, body.to_vec()))
+    async fn ask(&self, request: Request<Bytes>) -> kube::Result<Response<Bytes>> {
+        let (head, body) = self.client.send(request.map(Body::from)).await?.into_parts();
+        Ok(Response::from_parts(head, body.collect_bytes().await?))
     }
 }
 
 /// `Retry-After` in seconds; Kubernetes writes no dates.
-fn retry_after(answer: &Response<Body>) -> Option<Duration> {
+fn retry_after(answer: &Response<Bytes>) -> Option<Duration> {
     let header = answer.headers().get(http::header::RETRY_AFTER)?;
     Some(Duration::from_secs(header.to_str().ok()?.trim().parse().ok()?))
-}
-
-/// What the server says, in its own words; something in between may answer with a plain text.
-fn refusal(code: StatusCode, body: &[u8]) -> kube::Error {
-    let status = serde_json::from_slice::<Status>(body).unwrap_or_else(|_| {
-        Status::failure(String::from_utf8_lossy(body).trim(), "").with_code(code.as_u16())
-    });
-    kube::Error::Api(status.boxed())
 }
 
 /// What the server says, in its own words, or what became of the request.

@@ -12,8 +12,8 @@ use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::watch;
 use crate::wire::SlimPod;
+use crate::{pod_watch, watch};
 #[cfg(test)]
 pub(crate) use facts::Disrupted;
 pub(crate) use facts::{PodFact, Reader, condition};
@@ -49,7 +49,7 @@ impl Cluster {
     /// Keeps up with pods and nodes, until cancelled.
     pub async fn follow(self: Arc<Self>, cancel: CancellationToken) {
         let pods =
-            watch::follow(Api::all(self.client.clone()), cancel.clone(), |event| self.take_pod(&event));
+            pod_watch::follow(self.client.clone(), None, cancel.clone(), |event| self.take_pod(&event));
         futures::future::join(pods, Arc::clone(&self).follow_nodes(cancel)).await;
     }
 

@@ -14,7 +14,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::Request;
 use kube::{Client, Resource};
-use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio::sync::mpsc;
 use windlass_job::Uid;
@@ -132,14 +131,14 @@ async fn write(calls: &Calls, lane: &Uid, entry: &Entry, component: &str) -> kub
         let patch =
             json!({"count": entry.count, "lastTimestamp": Time(entry.last), "message": entry.report.message});
         let request = requests.patch(&entry.name, &PatchParams::default(), &Patch::Merge(patch));
-        match calls.send::<IgnoredAny>(lane, PATCH_EVENT, request).await {
+        match calls.send::<()>(lane, PATCH_EVENT, request).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => {}
-            other => return other.map(drop),
+            other => return other,
         }
     }
     let body = serde_json::to_vec(&event(entry, component)).map_err(kube::Error::SerdeError)?;
     let request = requests.create(&PostParams::default(), body);
-    calls.send::<IgnoredAny>(lane, CREATE_EVENT, request).await.map(drop)
+    calls.send(lane, CREATE_EVENT, request).await
 }
 
 const CREATE_EVENT: Call = Call { verb: "create", resource: "events" };

@@ -27,8 +27,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use jiff::Timestamp;
 use kube::runtime::watcher::Event;
-use kube::{Api, Client, Resource};
-use tokio::sync::watch;
+use kube::{Api, Client};
+use tokio::sync::watch::{Receiver, Sender};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -36,13 +36,13 @@ use windlass_api::{Gates, names};
 use windlass_job::trace::Note;
 use windlass_job::{Action, Decision, Settings, Uid, Wake, decide};
 
-use crate::Clock;
 use crate::calls::Calls;
 use crate::cluster::Cluster;
 use crate::events::Recorder;
 use crate::metrics::{Metrics, SyncAction, SyncLabels};
 use crate::queue::Queue;
-use crate::wire::{RawJob, SlimPod};
+use crate::wire::RawJob;
+use crate::{Clock, pod_watch, watch};
 use perform::{Answer, Performer, Stage};
 use registry::{Known, Registry};
 use rest::Look;
@@ -78,7 +78,7 @@ pub struct Config {
     /// Is shown all pods as they are watched, so that others need not watch them too. Only without a namespace.
     pub cluster: Option<Arc<Cluster>>,
     /// Turns true when everything was listed once and work begins.
-    pub ready: Option<watch::Sender<bool>>,
+    pub ready: Option<Sender<bool>>,
 }
 
 impl Default for Config {
@@ -153,7 +153,7 @@ impl JobController {
     pub async fn run(self, cancel: CancellationToken) {
         let Self { client, config } = self;
         let watches = config.watch_client.clone().unwrap_or_else(|| client.clone());
-        let (jobs, pods) = (apis::<RawJob>(&watches, &config), apis::<SlimPod>(&watches, &config));
+        let jobs = jobs_of(&watches, &config);
         let calls = Calls::new(client, config.writes_at_once, config.metrics.clone());
         let (recorder, publishing) =
             Recorder::through(calls.clone(), names::EVENT_COMPONENT, config.clock.clone());
@@ -166,17 +166,19 @@ impl JobController {
         let mut tasks = JoinSet::new();
         tasks.spawn(publishing);
         // Pods after Jobs, and work after both: at the start every pod finds its Job, and no Job misses a pod.
-        let jobs_listed =
-            follow(&mut tasks, &shared, jobs, &cancel, |shared, event| shared.registry.job_changed(event));
+        let (take, jobs_listed) = feed(&shared, |shared, event| shared.registry.job_changed(event));
+        tasks.spawn(watch::follow(jobs, cancel.clone(), take));
         if !listed(jobs_listed, &cancel).await {
             return drain(tasks, shared).await;
         }
-        let pods_listed = follow(&mut tasks, &shared, pods, &cancel, |shared, event| {
+        let (take, pods_listed) = feed(&shared, |shared, event| {
             if let Some(cluster) = &shared.config.cluster {
                 cluster.take_pod(&event);
             }
             shared.registry.pod_changed(event);
         });
+        let namespace = shared.config.namespace.clone();
+        tasks.spawn(pod_watch::follow(watches, namespace, cancel.clone(), take));
         if !listed(pods_listed, &cancel).await {
             return drain(tasks, shared).await;
         }
@@ -220,44 +222,32 @@ struct Shared {
     cancel: CancellationToken,
 }
 
-fn apis<K>(client: &Client, config: &Config) -> Api<K>
-where
-    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
-{
+fn jobs_of(client: &Client, config: &Config) -> Api<RawJob> {
     match &config.namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     }
 }
 
-/// Feeds a watch into the registry. The receiver turns true when the first list is in.
-fn follow<K>(
-    tasks: &mut JoinSet<()>,
+/// What feeds a watch into the registry. The receiver turns true when the first list is in.
+fn feed<K: Send + 'static>(
     shared: &Arc<Shared>,
-    api: Api<K>,
-    cancel: &CancellationToken,
     take: fn(&Shared, Event<K>),
-) -> watch::Receiver<bool>
-where
-    K: Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + fmt::Debug + Send + 'static,
-{
-    let (listed, receiver) = watch::channel(false);
-    let (shared, cancel) = (Arc::clone(shared), cancel.clone());
-    tasks.spawn(async move {
-        let feed = |event: Event<K>| {
-            let is_list_done = matches!(event, Event::InitDone);
-            take(&shared, event);
-            if is_list_done {
-                listed.send_replace(true);
-            }
-        };
-        crate::watch::follow(api, cancel, feed).await;
-    });
-    receiver
+) -> (impl FnMut(Event<K>) + Send + 'static, Receiver<bool>) {
+    let (listed, receiver) = tokio::sync::watch::channel(false);
+    let shared = Arc::clone(shared);
+    let feed = move |event: Event<K>| {
+        let is_list_done = matches!(event, Event::InitDone);
+        take(&shared, event);
+        if is_list_done {
+            listed.send_replace(true);
+        }
+    };
+    (feed, receiver)
 }
 
 /// Waits for the first list; false if cancelled before.
-async fn listed(mut receiver: watch::Receiver<bool>, cancel: &CancellationToken) -> bool {
+async fn listed(mut receiver: Receiver<bool>, cancel: &CancellationToken) -> bool {
     tokio::select! {
         () = cancel.cancelled() => false,
         seen = receiver.wait_for(|listed| *listed) => seen.is_ok(),

@@ -13,7 +13,7 @@
 //! | [`taint_eviction`] | pods leave nodes whose taints they do not tolerate |
 //! | [`ttl`] | finished Jobs are deleted when their time is up |
 //!
-//! What they share: the watches (`watch`), what is known of pods and nodes ([`cluster`]), how a pod is ended
+//! What they share: the watches (`watch`, `pod_watch`), what is known of pods and nodes ([`cluster`]), how a pod is ended
 //! (`ending`), the work queue (`queue`), who may write when (`turns`, `calls`), events for people ([`events`]), figures for
 //! machines ([`metrics`]), and the objects as they come over the wire (`wire`). On a cluster there are also connections
 //! ([`connect`]) and the question who works ([`lease`]).
@@ -32,6 +32,7 @@ pub mod namespace;
 pub mod node_lifecycle;
 pub mod owner_gc;
 pub mod pod_gc;
+mod pod_watch;
 mod queue;
 pub mod service_account;
 pub mod taint_eviction;

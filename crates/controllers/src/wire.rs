@@ -2,18 +2,165 @@
 //!
 //! A typed Pod takes 24 KB and reading all of it is most of the cost of an event; managed fields are the larger half of
 //! many objects. What is not read here is not known, and is therefore never written back: all writes are patches.
+//! Pods come as JSON or as protobuf, whichever the server can give, and are the same read from either.
+
+pub(crate) mod protobuf;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, StatusCode};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus, Toleration};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodSpec,
+    PodStatus, Toleration,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
+use kube::core::{Status, WatchEvent};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use windlass_api::names;
+use windlass_api::protobuf::{Envelope, Error as Malformed, MEDIA_TYPE};
+
+pub(crate) use protobuf::Page;
+
+/// The form that an answer is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Json,
+    Protobuf,
+}
+
+impl Form {
+    /// As the headers of the answer say.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let type_ = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        if type_.starts_with(MEDIA_TYPE) { Self::Protobuf } else { Self::Json }
+    }
+
+    /// Asks for protobuf, and takes JSON too.
+    pub(crate) fn prefer_protobuf(headers: &mut HeaderMap) {
+        headers
+            .insert(ACCEPT, HeaderValue::from_static("application/vnd.kubernetes.protobuf,application/json"));
+    }
+
+    /// What the server says of a request that failed, in its own words; something in between may answer with a plain
+    /// text.
+    pub(crate) fn refusal(self, code: StatusCode, body: &[u8]) -> kube::Error {
+        let status = match self {
+            Self::Json => serde_json::from_slice::<Status>(body).ok(),
+            Self::Protobuf => Envelope::open(body).and_then(|it| protobuf::failure(it.raw)).ok(),
+        };
+        let status = status.unwrap_or_else(|| {
+            Status::failure(String::from_utf8_lossy(body).trim(), "").with_code(code.as_u16())
+        });
+        kube::Error::Api(status.boxed())
+    }
+
+    /// A page of a list of pods.
+    pub(crate) fn page(self, body: &[u8]) -> kube::Result<Page> {
+        match self {
+            Self::Protobuf => Envelope::open(body).and_then(|it| protobuf::page(it.raw)).map_err(malformed),
+            Self::Json => {
+                let list: kube::core::ObjectList<SlimPod> =
+                    serde_json::from_slice(body).map_err(kube::Error::SerdeError)?;
+                Ok(Page {
+                    resource_version: list.metadata.resource_version.unwrap_or_default(),
+                    next: list.metadata.continue_.unwrap_or_default(),
+                    pods: list.items.into_iter().map(|SlimPod(pod)| pod).collect(),
+                })
+            }
+        }
+    }
+
+    /// What a watch of pods says.
+    pub(crate) fn event(self, frame: &[u8]) -> kube::Result<WatchEvent<SlimPod>> {
+        match self {
+            Self::Json => serde_json::from_slice(frame).map_err(kube::Error::SerdeError),
+            Self::Protobuf => protobuf::event(frame).map_err(malformed),
+        }
+    }
+}
+
+fn malformed(error: Malformed) -> kube::Error {
+    kube::Error::Service(error.into())
+}
+
+/// What can be read from an answer.
+pub(crate) trait FromAnswer: Sized {
+    /// It can be read from protobuf too.
+    const READS_PROTOBUF: bool;
+
+    fn read(form: Form, body: &[u8]) -> kube::Result<Self>;
+}
+
+impl FromAnswer for SlimPod {
+    const READS_PROTOBUF: bool = true;
+
+    fn read(form: Form, body: &[u8]) -> kube::Result<Self> {
+        match form {
+            Form::Json => serde_json::from_slice(body).map_err(kube::Error::SerdeError),
+            Form::Protobuf => {
+                Envelope::open(body).and_then(|it| protobuf::pod(it.raw)).map(Self).map_err(malformed)
+            }
+        }
+    }
+}
+
+/// The version that an object has now.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Version(pub(crate) String);
+
+impl FromAnswer for Version {
+    const READS_PROTOBUF: bool = true;
+
+    fn read(form: Form, body: &[u8]) -> kube::Result<Self> {
+        #[derive(Deserialize)]
+        struct Object {
+            metadata: Metadata,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Metadata {
+            resource_version: String,
+        }
+        match form {
+            Form::Json => {
+                let object: Object = serde_json::from_slice(body).map_err(kube::Error::SerdeError)?;
+                Ok(Self(object.metadata.resource_version))
+            }
+            Form::Protobuf => {
+                Envelope::open(body).and_then(|it| protobuf::version(it.raw)).map(Self).map_err(malformed)
+            }
+        }
+    }
+}
+
+/// Nobody wants to know.
+impl FromAnswer for () {
+    const READS_PROTOBUF: bool = true;
+
+    fn read(_: Form, _: &[u8]) -> kube::Result<Self> {
+        Ok(())
+    }
+}
+
+macro_rules! from_json {
+    ($($type:ty),*) => {$(
+        impl FromAnswer for $type {
+            const READS_PROTOBUF: bool = false;
+
+            fn read(_: Form, body: &[u8]) -> kube::Result<Self> {
+                serde_json::from_slice(body).map_err(kube::Error::SerdeError)
+            }
+        }
+    )*};
+}
+
+from_json!(RawJob, Value);
 
 /// A Pod without the parts of its spec that no decision looks at.
 #[derive(Clone, Debug)]
@@ -120,7 +267,7 @@ impl<'de> Deserialize<'de> for SlimPod {
             metadata: ObjectMeta,
             #[serde(default)]
             spec: Spec,
-            status: Option<PodStatus>,
+            status: Option<SlimStatus>,
         }
         #[derive(Default, Deserialize)]
         #[serde(rename_all = "camelCase", default)]
@@ -143,7 +290,90 @@ impl<'de> Deserialize<'de> for SlimPod {
             tolerations: slim.spec.tolerations,
             ..PodSpec::default()
         };
-        Ok(Self(Pod { metadata: slim.metadata, spec: Some(spec), status: slim.status }))
+        Ok(Self(Pod { metadata: slim.metadata, spec: Some(spec), status: slim.status.map(PodStatus::from) }))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SlimStatus {
+    phase: Option<String>,
+    reason: Option<String>,
+    message: Option<String>,
+    conditions: Option<Vec<SlimCondition>>,
+    container_statuses: Option<Vec<SlimContainer>>,
+    init_container_statuses: Option<Vec<SlimContainer>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SlimCondition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+    reason: Option<String>,
+    last_transition_time: Option<Time>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SlimContainer {
+    name: String,
+    #[serde(default)]
+    restart_count: i32,
+    state: Option<SlimState>,
+}
+
+/// Only the end of a container says anything to a Job.
+#[derive(Deserialize)]
+struct SlimState {
+    terminated: Option<SlimEnd>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SlimEnd {
+    exit_code: i32,
+    message: Option<String>,
+    finished_at: Option<Time>,
+}
+
+impl From<SlimStatus> for PodStatus {
+    fn from(slim: SlimStatus) -> Self {
+        let all = |slim: Vec<SlimContainer>| slim.into_iter().map(ContainerStatus::from).collect();
+        let condition = |SlimCondition { type_, status, reason, last_transition_time }| PodCondition {
+            type_,
+            status,
+            reason,
+            last_transition_time,
+            ..PodCondition::default()
+        };
+        Self {
+            phase: slim.phase,
+            reason: slim.reason,
+            message: slim.message,
+            conditions: slim.conditions.map(|all| all.into_iter().map(condition).collect()),
+            container_statuses: slim.container_statuses.map(all),
+            init_container_statuses: slim.init_container_statuses.map(all),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<SlimContainer> for ContainerStatus {
+    fn from(slim: SlimContainer) -> Self {
+        let end = slim.state.and_then(|state| state.terminated).map(|end| ContainerStateTerminated {
+            exit_code: end.exit_code,
+            message: end.message,
+            finished_at: end.finished_at,
+            ..ContainerStateTerminated::default()
+        });
+        Self {
+            name: slim.name,
+            restart_count: slim.restart_count,
+            state: end.map(|end| ContainerState { terminated: Some(end), ..ContainerState::default() }),
+            ..Self::default()
+        }
     }
 }
 

@@ -6,8 +6,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use windlass_api::protobuf::{Payload, Reader};
+
 use super::schema::{Field, Kind, Message, Schema, Shape};
-use super::wire::{Payload, Reader};
 use super::{Error, values};
 
 /// How deep messages can stand in each other. Those of the table come to 12; one that contains itself would have no end.
@@ -50,7 +51,7 @@ impl<'a> Writer<'a> {
         }
         let mut found = Vec::new();
         let mut reader = Reader::new(bytes);
-        while let Some((number, payload)) = reader.next()? {
+        while let Some((number, payload)) = reader.field()? {
             // upstream: a field that the type does not have is skipped, whatever the client wants of unknown fields
             if let Some(index) = message.fields.iter().position(|field| field.number == number) {
                 found.push((index, payload));
@@ -155,7 +156,7 @@ impl<'a> Writer<'a> {
         for payload in given {
             let mut reader = Reader::new(payload.bytes(&field.name)?);
             let (mut key, mut value) = ("", None);
-            while let Some((number, payload)) = reader.next()? {
+            while let Some((number, payload)) = reader.field()? {
                 match number {
                     1 => key = payload.text(&field.name)?,
                     2 => value = Some(payload),

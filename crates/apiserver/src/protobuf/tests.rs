@@ -29,7 +29,7 @@ fn golden() -> Vec<Golden> {
 }
 
 fn to_json(body: &[u8]) -> Result<Value, Error> {
-    let json = Envelope::open(body)?.to_json(BYTES_MAX)?;
+    let json = json_of(&Envelope::open(body)?, BYTES_MAX)?;
     Ok(serde_json::from_slice(&json).expect("what is written is JSON"))
 }
 
@@ -100,7 +100,12 @@ fn a_body_that_is_cut_short_is_refused() {
         let read: Vec<Value> = (0..body.len())
             .filter_map(|end| match to_json(&body[..end]) {
                 Ok(value) => Some(value),
-                Err(Error::NoData | Error::NoPrefix | Error::NoBody | Error::UnexpectedEnd) => None,
+                Err(Error::Wire(
+                    wire::Error::NoData
+                    | wire::Error::NoPrefix
+                    | wire::Error::NoBody
+                    | wire::Error::UnexpectedEnd,
+                )) => None,
                 Err(error) => panic!("{kind} {name} cut at {end}: {error}"),
             })
             .collect();
@@ -148,7 +153,7 @@ fn what_is_around_the_object_must_be_there() {
 fn read(table: &str, raw: &[u8], bytes_max: usize) -> Result<Value, String> {
     let schema = Schema::parse(&format!("kind v1 A A\nmessage A\n{table}")).expect("a table");
     let envelope = Envelope { api_version: "v1", kind: "A", raw };
-    let json = envelope.to_json_of(&schema, bytes_max).map_err(|error| error.to_string())?;
+    let json = json_by(&schema, &envelope, bytes_max).map_err(|error| error.to_string())?;
     let mut value: Value = serde_json::from_slice(&json).expect("what is written is JSON");
     let fields = value.as_object_mut().expect("an object");
     fields.remove("kind");

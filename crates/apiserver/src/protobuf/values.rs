@@ -6,9 +6,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
+use windlass_api::protobuf::{Payload, Reader, timestamp};
 
-use super::Error;
-use super::wire::{Payload, Reader};
+use super::{Error, wire};
 
 /// Go's zero time, the first second of the year 1: not a time at all.
 const NO_TIME: i64 = -62_135_596_800;
@@ -23,21 +23,6 @@ pub(super) fn number(out: &mut Vec<u8>, number: i64) {
 
 pub(super) fn base64(out: &mut Vec<u8>, bytes: &[u8]) {
     text(out, &STANDARD.encode(bytes));
-}
-
-/// `Timestamp`: seconds, nanoseconds.
-fn timestamp(bytes: &[u8], name: &str) -> Result<Option<(i64, i32)>, Error> {
-    let (mut seconds, mut nanoseconds) = (0, 0);
-    let mut reader = Reader::new(bytes);
-    while let Some((number, payload)) = reader.next()? {
-        match number {
-            1 => seconds = payload.number(name)? as i64,
-            2 => nanoseconds = payload.number(name)? as i32,
-            _ => {}
-        }
-    }
-    // upstream: an empty message is no time, not the beginning of 1970
-    Ok((!bytes.is_empty()).then_some((seconds, nanoseconds)))
 }
 
 /// Whole seconds: what the JSON of a time can say.
@@ -59,7 +44,7 @@ fn written(out: &mut Vec<u8>, nanoseconds: Option<i128>, name: &str, format: &st
         return Ok(());
     };
     let time = Timestamp::from_nanosecond(at).ok().filter(|time| *time >= Timestamp::constant(NO_TIME, 0));
-    let time = time.ok_or_else(|| Error::NotATime { field: name.to_owned() })?;
+    let time = time.ok_or_else(|| wire::Error::NotATime { field: name.to_owned() })?;
     text(out, &time.strftime(format).to_string());
     Ok(())
 }
@@ -67,7 +52,7 @@ fn written(out: &mut Vec<u8>, nanoseconds: Option<i128>, name: &str, format: &st
 pub(super) fn quantity(out: &mut Vec<u8>, bytes: &[u8], name: &str) -> Result<(), Error> {
     let mut quantity = "0";
     let mut reader = Reader::new(bytes);
-    while let Some((number, payload)) = reader.next()? {
+    while let Some((number, payload)) = reader.field()? {
         if number == 1 {
             quantity = payload.text(name)?;
         }
@@ -79,7 +64,7 @@ pub(super) fn quantity(out: &mut Vec<u8>, bytes: &[u8], name: &str) -> Result<()
 pub(super) fn int_or_string(out: &mut Vec<u8>, bytes: &[u8], name: &str) -> Result<(), Error> {
     let (mut kind, mut int, mut string) = (0, 0, "");
     let mut reader = Reader::new(bytes);
-    while let Some((number, payload)) = reader.next()? {
+    while let Some((number, payload)) = reader.field()? {
         match number {
             1 => kind = payload.number(name)?,
             2 => int = payload.number(name)? as i32,
@@ -99,7 +84,7 @@ pub(super) fn int_or_string(out: &mut Vec<u8>, bytes: &[u8], name: &str) -> Resu
 pub(super) fn strings(out: &mut Vec<u8>, bytes: &[u8], name: &str) -> Result<(), Error> {
     let mut items = Vec::new();
     let mut reader = Reader::new(bytes);
-    while let Some((number, payload)) = reader.next()? {
+    while let Some((number, payload)) = reader.field()? {
         if number == 1 {
             items.push(payload.text(name)?);
         }
@@ -111,7 +96,7 @@ pub(super) fn strings(out: &mut Vec<u8>, bytes: &[u8], name: &str) -> Result<(),
 pub(super) fn json(out: &mut Vec<u8>, bytes: &[u8], name: &str) -> Result<(), Error> {
     let mut raw: Option<Payload<'_>> = None;
     let mut reader = Reader::new(bytes);
-    while let Some((number, payload)) = reader.next()? {
+    while let Some((number, payload)) = reader.field()? {
         if number == 1 {
             raw = Some(payload);
         }

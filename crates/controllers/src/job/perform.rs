@@ -28,7 +28,7 @@ use crate::calls::{Call, Calls};
 use crate::events::Recorder;
 use crate::metrics::{Ledger, Metrics, SyncLabels};
 use crate::turns::{Turn, Urgency};
-use crate::wire::{RawJob, SlimPod, controller};
+use crate::wire::{FromAnswer, RawJob, SlimPod, Version, controller};
 
 const CREATE_POD: Call = Call { verb: "create", resource: "pods" };
 const GET_POD: Call = Call { verb: "get", resource: "pods" };
@@ -139,8 +139,8 @@ impl Performer {
         let pods = Request::new(SlimPod::url_path(&(), Some(&pod.namespace)));
         let patch = Patch::Strategic(patches::release_orphan(&pod.uid, &pod.resource_version));
         let request = pods.patch(&pod.name, &PatchParams::default(), &patch);
-        match self.calls.send::<SlimPod>(&self.orphans, PATCH_POD, request).await {
-            Ok(_) => Ok(()),
+        match self.calls.send::<()>(&self.orphans, PATCH_POD, request).await {
+            Ok(()) => Ok(()),
             Err(error) if is_gone(&error) => Ok(()),
             Err(error) => Err(text(&error)),
         }
@@ -158,7 +158,7 @@ impl Performer {
 }
 
 /// The object of that name, if there is one.
-async fn get<K: serde::de::DeserializeOwned>(
+async fn get<K: FromAnswer>(
     calls: &Calls,
     turn: &mut Turn,
     call: Call,
@@ -375,13 +375,13 @@ impl Stage {
         let patch = Patch::Merge(patch);
         let request =
             self.jobs.patch_subresource("status", &self.slot.key.name, &PatchParams::default(), &patch);
-        match self.calls.send_in::<RawJob>(turn, PATCH_STATUS, request).await {
-            Ok(job) => {
+        match self.calls.send_in(turn, PATCH_STATUS, request).await {
+            Ok(Version(version)) => {
                 self.metrics.status_written(self.ledger, write);
                 for event in &write.events {
                     self.recorder.publish(report::decided(&self.about, event));
                 }
-                Answer::Written(job.metadata.resource_version.unwrap_or_default())
+                Answer::Written(version)
             }
             Err(kube::Error::Api(status)) if status.is_conflict() => Answer::Conflict,
             Err(error) => self.failed("write status of job", &self.slot.key.name, &error),

@@ -1,6 +1,106 @@
 //! The fields of a protobuf message as they stand in the bytes, with the errors of upstream's decoder.
+//!
+//! Which field means what is for others to know: the server has a table of all kinds, a controller looks at a few fields.
 
-use super::Error;
+/// What bodies in protobuf begin with.
+pub const PREFIX: &[u8] = b"k8s\0";
+
+/// The media type of such bodies.
+pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
+
+/// Why bytes are no message, or not the one that they should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each text says it")]
+pub enum Error {
+    #[error("empty data")]
+    NoData,
+    #[error(
+        "provided data does not appear to be a protobuf message, expected prefix [{}]",
+        PREFIX.iter().map(u8::to_string).collect::<Vec<_>>().join(" ")
+    )]
+    NoPrefix,
+    #[error("empty body")]
+    NoBody,
+    #[error("unexpected EOF")]
+    UnexpectedEnd,
+    #[error("proto: integer overflow")]
+    Overflow,
+    #[error("proto: negative length found during unmarshaling")]
+    NegativeLength,
+    #[error("proto: unexpected end of group")]
+    EndOfGroup,
+    #[error("proto: illegal wireType {wire}")]
+    IllegalWireType { wire: u8 },
+    #[error("proto: illegal tag {number} (wire type {wire})")]
+    IllegalTag { number: u64, wire: u8 },
+    #[error("proto: wrong wireType = {wire} for field {field}")]
+    WrongType { wire: u8, field: String },
+    #[error("proto: field {field} is not UTF-8")]
+    NotText { field: String },
+    #[error("proto: field {field} is not a time from the year 1 to 9999")]
+    NotATime { field: String },
+}
+
+/// A body whose kind is known: what stands around an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Envelope<'a> {
+    /// `apiVersion` of the object.
+    pub api_version: &'a str,
+    /// `kind` of the object.
+    pub kind: &'a str,
+    /// The message of that kind.
+    pub raw: &'a [u8],
+}
+
+impl<'a> Envelope<'a> {
+    /// Reads what stands around an object.
+    pub fn open(body: &'a [u8]) -> Result<Self, Error> {
+        if body.is_empty() {
+            return Err(Error::NoData);
+        }
+        let rest = body.strip_prefix(PREFIX).ok_or(Error::NoPrefix)?;
+        if rest.is_empty() {
+            return Err(Error::NoBody);
+        }
+        let mut envelope = Self::default();
+        let mut reader = Reader::new(rest);
+        while let Some((number, payload)) = reader.field()? {
+            match number {
+                1 => envelope.read_type(payload.bytes("typeMeta")?)?,
+                2 => envelope.raw = payload.bytes("raw")?,
+                _ => {}
+            }
+        }
+        Ok(envelope)
+    }
+
+    fn read_type(&mut self, bytes: &'a [u8]) -> Result<(), Error> {
+        let mut reader = Reader::new(bytes);
+        while let Some((number, payload)) = reader.field()? {
+            match number {
+                1 => self.api_version = payload.text("apiVersion")?,
+                2 => self.kind = payload.text("kind")?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The seconds and nanoseconds of a time; nothing where Go has its zero time.
+pub fn timestamp(bytes: &[u8], name: &str) -> Result<Option<(i64, i32)>, Error> {
+    let (mut seconds, mut nanoseconds) = (0, 0);
+    let mut reader = Reader::new(bytes);
+    while let Some((number, payload)) = reader.field()? {
+        match number {
+            1 => seconds = payload.number(name)? as i64,
+            2 => nanoseconds = payload.number(name)? as i32,
+            _ => {}
+        }
+    }
+    // upstream: an empty message is no time, not the beginning of 1970
+    Ok((!bytes.is_empty()).then_some((seconds, nanoseconds)))
+}
 
 const VARINT: u8 = 0;
 const FIXED64: u8 = 1;
@@ -11,7 +111,7 @@ const FIXED32: u8 = 5;
 
 /// What a field holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Payload<'a> {
+pub enum Payload<'a> {
     /// Numbers and truth values.
     Varint(u64),
     /// Texts, bytes, messages, and lists of numbers.
@@ -22,7 +122,7 @@ pub(super) enum Payload<'a> {
 
 impl<'a> Payload<'a> {
     /// The number of a field that has this name.
-    pub(super) fn number(self, name: &str) -> Result<u64, Error> {
+    pub fn number(self, name: &str) -> Result<u64, Error> {
         match self {
             Self::Varint(number) => Ok(number),
             Self::Bytes(_) => Err(wrong_type(BYTES, name)),
@@ -31,7 +131,7 @@ impl<'a> Payload<'a> {
     }
 
     /// The bytes of a field that has this name.
-    pub(super) fn bytes(self, name: &str) -> Result<&'a [u8], Error> {
+    pub fn bytes(self, name: &str) -> Result<&'a [u8], Error> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
             Self::Varint(_) => Err(wrong_type(VARINT, name)),
@@ -40,7 +140,7 @@ impl<'a> Payload<'a> {
     }
 
     /// The text of a field that has this name.
-    pub(super) fn text(self, name: &str) -> Result<&'a str, Error> {
+    pub fn text(self, name: &str) -> Result<&'a str, Error> {
         std::str::from_utf8(self.bytes(name)?).map_err(|_| Error::NotText { field: name.to_owned() })
     }
 }
@@ -51,17 +151,17 @@ fn wrong_type(wire: u8, name: &str) -> Error {
 
 /// Reads one message, field by field.
 #[derive(Debug)]
-pub(super) struct Reader<'a> {
+pub struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
     /// The number of the next field and what it holds; nothing at the end.
-    pub(super) fn next(&mut self) -> Result<Option<(u32, Payload<'a>)>, Error> {
+    pub fn field(&mut self) -> Result<Option<(u32, Payload<'a>)>, Error> {
         if self.rest.is_empty() {
             return Ok(None);
         }
@@ -115,7 +215,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A number in groups of seven bits, the lowest first.
-    pub(super) fn varint(&mut self) -> Result<u64, Error> {
+    pub fn varint(&mut self) -> Result<u64, Error> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
             let (byte, rest) = self.rest.split_first().ok_or(Error::UnexpectedEnd)?;
@@ -129,7 +229,7 @@ impl<'a> Reader<'a> {
         Err(Error::Overflow)
     }
 
-    pub(super) fn is_at_end(&self) -> bool {
+    pub fn is_at_end(&self) -> bool {
         self.rest.is_empty()
     }
 
@@ -147,7 +247,7 @@ mod tests {
     fn all(bytes: &[u8]) -> Result<Vec<(u32, Payload<'_>)>, Error> {
         let mut reader = Reader::new(bytes);
         let mut fields = Vec::new();
-        while let Some(field) = reader.next()? {
+        while let Some(field) = reader.field()? {
             fields.push(field);
         }
         Ok(fields)
