@@ -5,7 +5,7 @@
 //! has bounds: a Job of a million failures has a history of a few kilobytes.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use serde::{Deserialize, Serialize};
 use windlass_api::indexes::IndexSet;
 
@@ -39,22 +39,22 @@ impl Evidence {
     /// Takes it from a pod that has ended.
     pub fn of_pod(pod: &Pod) -> Self {
         let status = pod.status.as_ref();
-        let of_kind =
-            |list: Option<&Vec<ContainerStatus>>| list.into_iter().flatten().cloned().collect::<Vec<_>>();
-        let mains = of_kind(status.and_then(|status| status.container_statuses.as_ref()));
-        let inits = of_kind(status.and_then(|status| status.init_container_statuses.as_ref()));
-        let failed = mains.iter().chain(&inits).find_map(|container| {
+        let mains = status.and_then(|status| status.container_statuses.as_ref());
+        let inits = status.and_then(|status| status.init_container_statuses.as_ref());
+        let mut containers = mains.into_iter().flatten().chain(inits.into_iter().flatten());
+        let failed = containers.find_map(|container| {
             let ended = container.state.as_ref()?.terminated.as_ref().filter(|ended| ended.exit_code != 0)?;
-            Some((container.name.clone(), ended.clone()))
+            Some((&container.name, ended))
         });
-        let reason = status.and_then(|status| status.reason.clone());
+        let reason = status.and_then(|status| status.reason.as_ref());
         let what = match (&failed, &reason) {
             (Some((name, ended)), _) => format!("container {name}: exit code {}", ended.exit_code),
             (None, Some(reason)) => format!("reason {reason}"),
             (None, None) => String::new(),
         };
-        let said = failed.and_then(|(_, ended)| ended.message.filter(|message| !message.trim().is_empty()));
-        let message = said.or_else(|| status.and_then(|status| status.message.clone()));
+        let said = failed.and_then(|(_, ended)| ended.message.as_ref());
+        let said = said.filter(|message| !message.trim().is_empty());
+        let message = said.or_else(|| status.and_then(|status| status.message.as_ref()));
         Self {
             what,
             message: message.map(|message| cut(message.trim())),

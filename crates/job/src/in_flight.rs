@@ -33,6 +33,7 @@ pub struct InFlight {
 /// A pod that is being made.
 #[derive(Clone, Debug)]
 struct Creation {
+    since: Timestamp,
     index: Option<u32>,
     attempt: u32,
     sight: Sight,
@@ -97,7 +98,7 @@ impl InFlight {
     /// The action is about to be performed, on a Job of this status.
     pub(crate) fn begin(&mut self, action: &Action, status: &Status, now: Timestamp) {
         match action {
-            Action::Create(new) => self.begin_creation(new),
+            Action::Create(new) => self.begin_creation(new, now),
             Action::Release(_) => self.releases += 1,
             Action::WriteStatus(write) => {
                 self.status = Some(Writing { since: now, is_telling: is_telling(write, status) });
@@ -107,8 +108,8 @@ impl InFlight {
         }
     }
 
-    fn begin_creation(&mut self, new: &NewPod) {
-        let creation = Creation { index: new.index, attempt: new.attempt, sight: Sight::Unseen };
+    fn begin_creation(&mut self, new: &NewPod, since: Timestamp) {
+        let creation = Creation { since, index: new.index, attempt: new.attempt, sight: Sight::Unseen };
         if self.creations.insert(new.name.clone(), creation).is_none() {
             self.unseen += 1;
             match new.index {
@@ -118,13 +119,13 @@ impl InFlight {
         }
     }
 
-    /// The action is answered, or given up; since when it was on its way, if it is a status write.
+    /// The action is answered, or given up; since when it was on its way, if it is a status write or makes a pod.
     pub(crate) fn end(&mut self, action: &Action) -> Option<Timestamp> {
         match action {
             Action::Create(new) => {
-                if let Some(creation) = self.creations.remove(&new.name) {
-                    self.sighted(&creation);
-                }
+                let creation = self.creations.remove(&new.name)?;
+                self.sighted(&creation);
+                return Some(creation.since);
             }
             Action::Release(_) => self.releases = self.releases.saturating_sub(1),
             Action::WriteStatus(_) => return self.status.take().map(|writing| writing.since),
@@ -167,7 +168,7 @@ impl InFlight {
     fn look_at(&mut self, name: &str, sight: Sight) {
         if let Some(creation) = self.creations.get_mut(name) {
             let before = std::mem::replace(&mut creation.sight, sight);
-            let before = Creation { index: creation.index, attempt: creation.attempt, sight: before };
+            let before = Creation { sight: before, ..creation.clone() };
             self.sighted(&before);
         }
     }

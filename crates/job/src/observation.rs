@@ -110,6 +110,8 @@ pub struct OwnWrites {
     pub status_written_at: Option<Timestamp>,
     /// How long that took.
     pub status_took: SignedDuration,
+    /// How long it took to make the last pod, with the wait for our turn.
+    pub pod_took: SignedDuration,
     /// Those that are not answered yet.
     pub in_flight: InFlight,
     /// The unknown completion mode was reported.
@@ -129,13 +131,15 @@ impl OwnWrites {
     }
 
     /// How long after a status write the next one waits that only counts pods, while there are more to come: writes of
-    /// the status take a part of the time, however long each takes.
+    /// the status take a part of the time, however long each takes. Nor are they needed sooner than a pod can be written:
+    /// what follows from them is writes of pods.
     pub(crate) fn status_spacing(&self, settings: &Settings, to_come: u32) -> SignedDuration {
         let more = i32::try_from(to_come / settings.status_spacing_pods.max(1)).unwrap_or(i32::MAX);
         let factor = settings.status_spacing_factor.saturating_add(more);
         let spacing = self.status_took.checked_mul(factor);
         spacing
             .unwrap_or(settings.status_spacing_max)
+            .max(self.pod_took)
             .clamp(SignedDuration::ZERO, settings.status_spacing_max)
     }
 
@@ -169,21 +173,26 @@ mod tests {
     #[test]
     fn the_longer_a_status_write_took_and_the_more_is_to_come_the_longer_the_next_one_waits() {
         let settings = Settings::default();
-        let spacing = |took: i64, to_come: u32| {
-            let status_took = SignedDuration::from_millis(took);
-            OwnWrites { status_took, ..OwnWrites::default() }.status_spacing(&settings, to_come).as_millis()
+        let spacing = |status: i64, pod: i64, to_come: u32| {
+            let [status_took, pod_took] = [status, pod].map(SignedDuration::from_millis);
+            let own = OwnWrites { status_took, pod_took, ..OwnWrites::default() };
+            own.status_spacing(&settings, to_come).as_millis()
         };
         let cases = [
-            ((0, 10_000), 0),
-            ((10, 0), 40),
-            ((10, 249), 40),
-            ((10, 1_000), 80),
-            ((10, 10_000), 440),
-            ((100, 10_000), 2_000),
-            ((10, u32::MAX), 2_000),
+            ((0, 0, 10_000), 0),
+            ((10, 0, 0), 40),
+            ((10, 0, 249), 40),
+            ((10, 0, 1_000), 80),
+            ((10, 0, 10_000), 440),
+            ((100, 0, 10_000), 2_000),
+            ((10, 0, u32::MAX), 2_000),
+            ((10, 39, 0), 40),
+            ((10, 500, 0), 500),
+            ((10, 3_000, 0), 2_000),
+            ((10, -1, 0), 40),
         ];
-        for ((took, to_come), expected) in cases {
-            assert_eq!(spacing(took, to_come), expected, "{took} ms, {to_come} to come");
+        for ((status, pod, to_come), expected) in cases {
+            assert_eq!(spacing(status, pod, to_come), expected, "{status} ms, {pod} ms, {to_come} to come");
         }
     }
 }

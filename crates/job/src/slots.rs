@@ -1,11 +1,14 @@
 //! Items found by UID in one step, each in a slot with a small number, so that sets of them can be bitmaps.
 //!
-//! The only hash map of the core: it is asked and never walked, so its order can't matter, and its hash is fixed.
+//! The only hash tables of the core: they are asked and never walked, so their order can't matter, and their hash is fixed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::uid::Uid;
+
+/// Some UIDs of somebody else's.
+pub(crate) type UidSet<'a> = HashSet<&'a Uid, BuildHasherDefault<UidHasher>>;
 
 /// Items by UID and by slot.
 #[derive(Clone, Debug)]

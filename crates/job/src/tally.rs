@@ -1,6 +1,6 @@
 //! Each pod counted once: what is in the counters, what is on its way into them, what is new.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use windlass_api::indexes::IndexSet;
@@ -10,6 +10,7 @@ use crate::observation::Observation;
 use crate::pod_facts::{Phase, PodFacts};
 use crate::policy::failure::Action;
 use crate::roster::Totals;
+use crate::slots::UidSet;
 use crate::uid::Uid;
 
 /// The count of a Job's pods at this instant.
@@ -36,8 +37,8 @@ pub(crate) struct Tally<'a> {
 /// The pods recorded in the status as not counted yet.
 #[derive(Debug, Default)]
 pub(crate) struct Recorded<'a> {
-    pub succeeded: BTreeSet<&'a Uid>,
-    pub failed: BTreeSet<&'a Uid>,
+    pub succeeded: UidSet<'a>,
+    pub failed: UidSet<'a>,
 }
 
 impl Recorded<'_> {
@@ -76,7 +77,7 @@ pub(crate) fn of<'a>(seen: &Observation<'a>) -> Tally<'a> {
     if let Some(failed) = &mut failed_indexes {
         failed.extend(failing.iter().filter(|index| !completed.contains(*index)));
     }
-    let recorded = |list: &BTreeSet<&Uid>| u32::try_from(list.len()).unwrap_or(u32::MAX);
+    let recorded = |list: &UidSet<'_>| u32::try_from(list.len()).unwrap_or(u32::MAX);
     let succeeded = if job.is_indexed() {
         u32::try_from(completed.len()).unwrap_or(u32::MAX)
     } else {

@@ -108,7 +108,12 @@ impl JobView {
     pub fn fold(&mut self, action: &Action, outcome: Outcome, now: Timestamp, settings: &Settings) {
         let is_late = self.is_late(action, &outcome);
         if let Some(since) = self.own.in_flight.end(action) {
-            self.own.status_took = now.duration_since(since);
+            let took = now.duration_since(since);
+            if let Action::WriteStatus(_) = action {
+                self.own.status_took = took;
+            } else {
+                self.own.pod_took = took;
+            }
         }
         if let Action::Release(pod) = action {
             self.pods.mark_releasing(&pod.uid, false);
