@@ -43,6 +43,11 @@ impl Fleet {
         Self { wake: Some(until), notes: vec![Note::Waiting { until, why }], ..Self::default() }
     }
 
+    /// More pods are to be made.
+    pub fn makes_pods(&self) -> bool {
+        self.actions.iter().any(|action| matches!(action, Action::Create(_)))
+    }
+
     /// Leaves alone what failed a moment ago.
     fn held_back(self, seen: &Observation<'_>) -> Self {
         let kind = self.actions.first().map(Action::kind);

@@ -131,16 +131,22 @@ impl OwnWrites {
     }
 
     /// How long after a status write the next one waits that only counts pods, while there are more to come: writes of
-    /// the status take a part of the time, however long each takes. Nor are they needed sooner than a pod can be written:
-    /// what follows from them is writes of pods.
-    pub(crate) fn status_spacing(&self, settings: &Settings, to_come: u32) -> SignedDuration {
+    /// the status take a part of the time, however long each takes. While pods are made it is as many times as long as
+    /// that takes, too: where even small Jobs wait for their pods, one status says what became of all of them.
+    pub(crate) fn status_spacing(
+        &self,
+        settings: &Settings,
+        to_come: u32,
+        makes_pods: bool,
+    ) -> SignedDuration {
         let more = i32::try_from(to_come / settings.status_spacing_pods.max(1)).unwrap_or(i32::MAX);
         let factor = settings.status_spacing_factor.saturating_add(more);
-        let spacing = self.status_took.checked_mul(factor);
-        spacing
-            .unwrap_or(settings.status_spacing_max)
-            .max(self.pod_took)
-            .clamp(SignedDuration::ZERO, settings.status_spacing_max)
+        let longest = settings.status_spacing_max;
+        let times = |took: SignedDuration, factor| took.checked_mul(factor).unwrap_or(longest);
+        let pod_took = if makes_pods { self.pod_took } else { SignedDuration::ZERO };
+        times(self.status_took, factor)
+            .max(times(pod_took, settings.status_spacing_factor))
+            .clamp(SignedDuration::ZERO, longest)
     }
 
     /// A write failed. Several that fail in one stage are one failure.
@@ -173,26 +179,26 @@ mod tests {
     #[test]
     fn the_longer_a_status_write_took_and_the_more_is_to_come_the_longer_the_next_one_waits() {
         let settings = Settings::default();
-        let spacing = |status: i64, pod: i64, to_come: u32| {
-            let [status_took, pod_took] = [status, pod].map(SignedDuration::from_millis);
+        let spacing = |status: i64, to_come: u32, pod: Option<i64>| {
+            let [status_took, pod_took] = [status, pod.unwrap_or(9_999)].map(SignedDuration::from_millis);
             let own = OwnWrites { status_took, pod_took, ..OwnWrites::default() };
-            own.status_spacing(&settings, to_come).as_millis()
+            own.status_spacing(&settings, to_come, pod.is_some()).as_millis()
         };
         let cases = [
-            ((0, 0, 10_000), 0),
-            ((10, 0, 0), 40),
-            ((10, 0, 249), 40),
-            ((10, 0, 1_000), 80),
-            ((10, 0, 10_000), 440),
-            ((100, 0, 10_000), 2_000),
-            ((10, 0, u32::MAX), 2_000),
-            ((10, 39, 0), 40),
-            ((10, 500, 0), 500),
-            ((10, 3_000, 0), 2_000),
-            ((10, -1, 0), 40),
+            ((0, 10_000, None), 0),
+            ((10, 0, None), 40),
+            ((10, 249, None), 40),
+            ((10, 1_000, None), 80),
+            ((10, 10_000, None), 440),
+            ((100, 10_000, None), 2_000),
+            ((10, u32::MAX, None), 2_000),
+            ((10, 0, Some(9)), 40),
+            ((10, 0, Some(100)), 400),
+            ((10, 0, Some(3_000)), 2_000),
+            ((10, 0, Some(-1)), 40),
         ];
-        for ((status, pod, to_come), expected) in cases {
-            assert_eq!(spacing(status, pod, to_come), expected, "{status} ms, {pod} ms, {to_come} to come");
+        for ((status, to_come, pod), expected) in cases {
+            assert_eq!(spacing(status, to_come, pod), expected, "{status} ms, {to_come} to come, {pod:?} ms");
         }
     }
 }

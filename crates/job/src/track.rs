@@ -361,7 +361,10 @@ impl Tracking<'_> {
         let may_wait = has_more_to_come && !says_much && old.conditions == new.conditions;
         let spacing = match (is_urgent, may_wait) {
             (false, _) => seen.settings.gauge_spacing,
-            (true, true) => seen.own.status_spacing(seen.settings, to_come(seen, tally)),
+            (true, true) => {
+                let makes_pods = seen.own.in_flight.creations() > 0 || fleet.makes_pods();
+                seen.own.status_spacing(seen.settings, to_come(seen, tally), makes_pods)
+            }
             (true, false) => SignedDuration::ZERO,
         };
         let spaced = seen.own.status_written_at.map(|last| later(last, spacing));

@@ -1,4 +1,4 @@
-//! How often a thread wakes up: at once for what is rare, and a few hundred times a second for what comes all the time.
+//! How often a thread wakes up: at once for what is rare, and a hundred times a second for what comes all the time.
 //!
 //! To wake up, read, decrypt and look around costs more than most answers are worth. A thread that rests a few milliseconds
 //! while answers and events come in takes them all at once, and what they lead to goes out together.
@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// A busy thread wakes up once in this time.
-const EVERY: Duration = Duration::from_millis(5);
+const EVERY: Duration = Duration::from_millis(10);
 /// So many times it may wake up without a rest, if it slept long enough before.
 const AT_ONCE: u32 = 100;
 
@@ -62,7 +62,7 @@ mod tests {
             // What is done in between takes its time too.
             now += rest + Duration::from_millis(1);
         }
-        assert_eq!(rests, [vec![0; 124], vec![1], vec![4; 5]].concat());
+        assert_eq!(rests, [vec![0; 111], vec![9; 19]].concat());
     }
 
     #[test]

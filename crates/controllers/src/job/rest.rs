@@ -9,9 +9,11 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Looks at a Job may take one of so many parts of the time.
-const LOOKS_SHARE: u32 = 30;
+const LOOKS_SHARE: u32 = 100;
 /// A rest shorter than this is none: small Jobs are answered at once, and their looks cost little.
 const REST_MIN: Duration = Duration::from_millis(10);
+/// Nor is one longer than this, however large the Job.
+const REST_MAX: Duration = Duration::from_millis(250);
 
 /// The work of this thread on one look.
 #[derive(Debug)]
@@ -36,7 +38,8 @@ fn worked() -> Duration {
 }
 
 fn rest_after(worked: Duration) -> Option<Duration> {
-    Some(worked.saturating_mul(LOOKS_SHARE - 1)).filter(|rest| *rest >= REST_MIN)
+    let rest = worked.saturating_mul(LOOKS_SHARE - 1).min(REST_MAX);
+    Some(rest).filter(|rest| *rest >= REST_MIN)
 }
 
 #[cfg(test)]
@@ -46,8 +49,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rest_is_29_times_as_long_as_the_work_if_that_is_worth_it() {
-        let cases = [(0, None), (344, None), (345, Some(10_005)), (1_000, Some(29_000))];
+    fn a_rest_is_99_times_as_long_as_the_work_if_that_is_worth_it() {
+        let cases =
+            [(0, None), (101, None), (102, Some(10_098)), (1_000, Some(99_000)), (3_000, Some(250_000))];
         for (micros, expected) in cases {
             let rest = rest_after(Duration::from_micros(micros));
             assert_eq!(rest, expected.map(Duration::from_micros), "{micros} µs");
@@ -62,7 +66,7 @@ mod tests {
         assert!(rest < start.elapsed(), "50 ms without work, and a rest of {rest:?}");
         while worked() < look.began + Duration::from_millis(2) {}
         assert!(
-            look.rest() >= Some(Duration::from_millis(58)),
+            look.rest() >= Some(Duration::from_millis(198)),
             "2 ms of work, and a rest of {:?}",
             look.rest()
         );
