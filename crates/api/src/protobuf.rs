@@ -156,6 +156,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
+    /// Of the bytes of a message.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
@@ -229,6 +230,7 @@ impl<'a> Reader<'a> {
         Err(Error::Overflow)
     }
 
+    /// Nothing is left.
     pub fn is_at_end(&self) -> bool {
         self.rest.is_empty()
     }
