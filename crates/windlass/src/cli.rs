@@ -186,14 +186,8 @@ struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     disrupt: u32,
 
-    /// Run the command of any image on this machine, without the image
-    #[arg(long, value_name = "RUNTIME")]
-    runtime: Option<Runtime>,
-
-    /// Keep containers of the host runtime apart from this machine: `pid` (they see no other processes), `files` (what they
-    /// write outside volumes goes with them), both, `auto` (as much as the kernel allows) or `none`
-    #[arg(long, value_name = "KINDS", default_value = "none")]
-    isolation: Wanted,
+    #[command(flatten)]
+    host: HostArgs,
 
     #[command(flatten)]
     images: ImageArgs,
@@ -269,14 +263,8 @@ struct ServerArgs {
     #[arg(long, value_name = "GATES", default_value = "", hide_default_value = true, long_help = gates_help())]
     feature_gates: Gates,
 
-    /// Run the command of any image on this machine, without the image
-    #[arg(long, value_name = "RUNTIME")]
-    runtime: Option<Runtime>,
-
-    /// Keep containers of the host runtime apart from this machine: `pid` (they see no other processes), `files` (what they
-    /// write outside volumes goes with them), both, `auto` (as much as the kernel allows) or `none`
-    #[arg(long, value_name = "KINDS", default_value = "none")]
-    isolation: Wanted,
+    #[command(flatten)]
+    host: HostArgs,
 
     #[command(flatten)]
     logs: LogArgs,
@@ -391,14 +379,8 @@ struct NodeArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
     pod_pids_limit: Option<i64>,
 
-    /// Run the command of any image on this machine, without the image
-    #[arg(long, value_name = "RUNTIME")]
-    runtime: Option<Runtime>,
-
-    /// Keep containers of the host runtime apart from this machine: `pid` (they see no other processes), `files` (what they
-    /// write outside volumes goes with them), both, `auto` (as much as the kernel allows) or `none`
-    #[arg(long, value_name = "KINDS", default_value = "none")]
-    isolation: Wanted,
+    #[command(flatten)]
+    host: HostArgs,
 
     #[command(flatten)]
     logs: LogArgs,
@@ -419,6 +401,19 @@ struct ImageArgs {
     /// given more than once
     #[arg(long, value_name = "DIR")]
     image_dir: Vec<PathBuf>,
+}
+
+// No comment for rustdoc here, as above.
+#[derive(Debug, Args)]
+struct HostArgs {
+    /// Run the command of any image on this machine, without the image
+    #[arg(long, value_name = "RUNTIME")]
+    runtime: Option<Runtime>,
+
+    /// Keep containers of the host runtime apart from this machine: `pid` (they see no other processes), `files` (what they
+    /// write outside volumes goes with them), both, `auto` (as much as the kernel allows) or `none`
+    #[arg(long, value_name = "KINDS", default_value = "none")]
+    isolation: Wanted,
 }
 
 // No comment for rustdoc here, as above.
@@ -576,8 +571,8 @@ impl From<RunArgs> for run::Options {
             backoff_max: args.backoff.backoff_max,
             gates: args.feature_gates,
             disrupt: args.disrupt,
-            runs_any_image_on_host: matches!(args.runtime, Some(Runtime::Host)),
-            isolation: args.isolation,
+            runs_any_image_on_host: matches!(args.host.runtime, Some(Runtime::Host)),
+            isolation: args.host.isolation,
             images: args.images.into(),
             keep: args.keep,
             logs: match args.logs {
@@ -608,9 +603,9 @@ impl From<ServerArgs> for server::Options {
             gates: args.feature_gates,
             backoff_base: args.backoff.backoff_base,
             backoff_max: args.backoff.backoff_max,
-            runs_any_image_on_host: matches!(args.runtime, Some(Runtime::Host)),
+            runs_any_image_on_host: matches!(args.host.runtime, Some(Runtime::Host)),
             log_limits: args.logs.into(),
-            isolation: args.isolation,
+            isolation: args.host.isolation,
             images: args.images.into(),
         }
     }
@@ -643,9 +638,9 @@ impl TryFrom<NodeArgs> for node::Options {
             evicts: args.evict,
             gates: args.feature_gates,
             pids_max: args.pod_pids_limit,
-            runs_any_image_on_host: matches!(args.runtime, Some(Runtime::Host)),
+            runs_any_image_on_host: matches!(args.host.runtime, Some(Runtime::Host)),
             log_limits: args.logs.into(),
-            isolation: args.isolation,
+            isolation: args.host.isolation,
             images: args.images.into(),
         })
     }
