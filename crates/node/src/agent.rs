@@ -169,6 +169,25 @@ pub enum Error {
     },
 }
 
+/// Starts the keeper of containers that need root, for an agent that is not; returns why there can be none. `logs` is its
+/// place: the directory of the agent is that of the first keeper, which is ready, and has ended what others left.
+async fn start_apart(
+    host: &mut host::Host,
+    mut keeper: host::Command,
+    logs: &Path,
+) -> Result<Option<String>, host::Error> {
+    keeper.env.retain(|(name, _)| name != keeper::PLACE);
+    keeper.env.push((keeper::PLACE.into(), logs.into()));
+    let why = match host.start_apart(&keeper).await {
+        Ok(()) => return Ok(None),
+        Err(host::Error::Start { source, .. }) => source.to_string(),
+        Err(host::Error::Refused(error)) => error,
+        Err(error @ host::Error::NotReady { .. }) => return Err(error),
+    };
+    tracing::info!(why, "no containers of images, and no isolation: not root, and no user namespace");
+    Ok(Some(why))
+}
+
 /// A running node agent. When it is dropped, its pods are killed.
 pub struct Agent {
     name: String,
@@ -188,7 +207,11 @@ impl Agent {
         let mut keeper = config.keeper.clone();
         keeper.env.push((keeper::PLACE.into(), config.data_dir.clone().into()));
         // Waits for the end of all that an agent before this one ran.
-        let host = host::Host::start(&keeper).await?;
+        let mut host = host::Host::start(&keeper).await?;
+        let no_images = match rustix::process::geteuid().is_root() {
+            true => None,
+            false => start_apart(&mut host, keeper, &logs).await?,
+        };
         let register_error =
             |source| Error::Register { name: config.node_name.clone(), source: Box::new(source) };
         let given = isolation::given(&host, &config.data_dir).await;
@@ -200,7 +223,7 @@ impl Agent {
         let (stop, stopped) = oneshot::channel();
         let name = config.node_name.clone();
         let shutdown_time = config.shutdown.iter().map(|group| group.grace).sum();
-        let context = Arc::new(pod::Context::new(config, host, logs.clone(), given));
+        let context = Arc::new(pod::Context::new(config, host, logs.clone(), given, no_images));
         // The task alone keeps it, and with it the processes.
         let weak = Arc::downgrade(&context);
         let (health, heard) = watch::channel(Health::default());

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::api::core::v1::Container;
 use windlass_api::quantity::Quantity;
 
-pub(crate) use kill::{end, has, kill, kill_others};
+pub(crate) use kill::{end, find, kill, kill_others};
 
 /// The period in which CPU time is counted, in microseconds (upstream: QuotaPeriod).
 const CPU_PERIOD: i64 = 100_000;

@@ -13,6 +13,7 @@ use crate::oci::bundle;
 use crate::runtimes::host::{Event, Host};
 use crate::runtimes::sandbox::{Cover, Sandbox};
 use crate::runtimes::{Input, Process, StartError};
+use crate::security::Own;
 
 /// The annotation by which a pod asks for it, and a node says what it can give.
 pub const ANNOTATION: &str = "windlass.dev/isolation";
@@ -152,7 +153,8 @@ pub(crate) async fn given(host: &Host, data_dir: &Path) -> Isolation {
         tracing::warn!(%error, path = %directory.display(), "find out how containers can be isolated");
         return Isolation::default();
     }
-    let pids = can("pid", Sandbox { has_own_pids: true, ..Sandbox::default() });
+    let known_as = Own::of_this_process().inside();
+    let pids = can("pid", Sandbox { has_own_pids: true, known_as, ..Sandbox::default() });
     let files = can("files", Sandbox { cover: Some(cover), ..Sandbox::default() });
     let (pids, files) = tokio::join!(pids, files);
     if let Err(error) = bundle::remove(&directory) {

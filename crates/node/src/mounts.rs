@@ -372,7 +372,7 @@ pub(crate) fn remove(directory: &Path) {
             tracing::warn!(%error, path = %volume.display(), "unmount a volume");
         }
     }
-    match fs::remove_dir_all(directory) {
+    match crate::images::store::remove_tree(directory) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => tracing::warn!(%error, path = %directory.display(), "remove the files of a pod"),

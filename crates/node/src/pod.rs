@@ -55,13 +55,20 @@ pub(crate) struct Context {
     pub(crate) cgroup_mounts: Vec<PathBuf>,
     /// The kernel refuses overlayfs: each container has a copy of its image.
     pub(crate) copies_images: AtomicBool,
+    /// Why this node, which is not root, can't run images.
+    pub(crate) no_images: Option<String>,
     /// It was said that limits can't be kept.
     is_unlimited_known: AtomicBool,
 }
 
 impl Context {
-    pub(crate) fn new(config: Config, host: Host, logs: PathBuf, isolation: Isolation) -> Self {
-        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    pub(crate) fn new(
+        config: Config,
+        host: Host,
+        logs: PathBuf,
+        isolation: Isolation,
+        no_images: Option<String>,
+    ) -> Self {
         let cgroups = cgroup::Layout::of_this_process().and_then(|all| all.of_agent(&config.data_dir).ok());
         cgroups.iter().for_each(cgroup::Layout::sweep);
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -75,11 +82,12 @@ impl Context {
             logs,
             running: Table::default(),
             ledger: Mutex::default(),
-            own: security::Own { uid, gid },
+            own: security::Own::of_this_process(),
             isolation,
             cgroups,
             hidden,
             cgroup_mounts,
+            no_images,
             is_unlimited_known: AtomicBool::new(false),
         }
     }
@@ -87,6 +95,11 @@ impl Context {
     /// What pods can ask of the node.
     pub(crate) fn facts(&self) -> Facts<'_> {
         Facts { ip: "127.0.0.1", cpu: self.config.capacity.cpu, memory: self.config.capacity.memory }
+    }
+
+    /// Whether this node makes containers in user namespaces.
+    pub(crate) fn is_rootless(&self) -> bool {
+        self.own.uid != 0
     }
 
     /// The directory for what a pod has on this machine, besides its logs.
@@ -125,7 +138,7 @@ impl Context {
     /// What runs a container; `None` for processes of this machine.
     pub(crate) fn oci_of(&self, container: &Container) -> Option<&Oci> {
         let is_host = container.image.as_deref() == Some("host") || self.config.runtime_override_host;
-        self.config.oci.as_ref().filter(|_| !is_host)
+        self.config.oci.as_ref().filter(|_| !is_host && self.no_images.is_none())
     }
 
     /// Whether a start failed because the kernel refuses overlayfs. From then on images are copied; it is said once.

@@ -75,7 +75,7 @@ pub(crate) async fn process(
     container: &Container,
     run: i32,
 ) -> Result<Prepared, Error> {
-    check(container, context.config.runtime_override_host)?;
+    check(container, context.config.runtime_override_host, context.no_images.as_deref())?;
     let sources = fetch(context, pod, &env::references(container)).await?;
     let services = context.services.all().await.map_err(Error::config)?;
     let mut base = base_environment(pod);
@@ -152,6 +152,7 @@ fn sandbox(
         cgroups: group.iter().flat_map(Group::members).collect(),
         is_optional,
         has_own_pids: isolation.pids,
+        known_as: isolation.pids.then(|| context.own.inside()).flatten(),
         cover,
         ..Sandbox::default()
     };
@@ -184,12 +185,18 @@ pub(crate) fn title(pod: &Pod) -> String {
 }
 
 /// Refuses what this runtime cannot do, and says what to do instead.
-fn check(container: &Container, is_any_image_host: bool) -> Result<(), Error> {
+fn check(container: &Container, is_any_image_host: bool, no_images: Option<&str>) -> Result<(), Error> {
     let image = container.image.as_deref().unwrap_or_default();
     if image != "host" && !is_any_image_host {
+        let why = match no_images {
+            None => "this node has no OCI runtime; install crun or runc".to_owned(),
+            Some(error) => {
+                format!("this node is not root, and has no user namespace ({error}); run it as root")
+            }
+        };
         let message = format!(
-            "Back-off pulling image {image:?}: this node has no OCI runtime; install crun or runc, use `image: host` to run \
-             the command on this machine, or `--runtime host` to do so for every image"
+            "Back-off pulling image {image:?}: {why}, use `image: host` to run the command on this machine, or `--runtime host` \
+             to do so for every image"
         );
         return Err(Error::for_good("ImagePullBackOff", message));
     }
@@ -288,12 +295,23 @@ mod tests {
 
     #[test]
     fn what_the_host_cannot_do_is_refused_with_a_way_out() {
-        for (container, is_any, want) in [
-            (json!({"image": "host", "command": ["true"]}), false, None),
-            (json!({"image": "busybox", "command": ["true"]}), true, None),
+        for (container, is_any, no_images, want) in [
+            (json!({"image": "host", "command": ["true"]}), false, None, None),
+            (json!({"image": "busybox", "command": ["true"]}), true, None, None),
             (
                 json!({"image": "busybox", "command": ["true"]}),
                 false,
+                Some("no: refused"),
+                Some((
+                    "ImagePullBackOff",
+                    "Back-off pulling image \"busybox\": this node is not root, and has no user namespace (no: refused); run it \
+                     as root, use `image: host` to run the command on this machine, or `--runtime host` to do so for every image",
+                )),
+            ),
+            (
+                json!({"image": "busybox", "command": ["true"]}),
+                false,
+                None,
                 Some((
                     "ImagePullBackOff",
                     "Back-off pulling image \"busybox\": this node has no OCI runtime; install crun or runc, use `image: host` \
@@ -303,6 +321,7 @@ mod tests {
             (
                 json!({"image": "host", "args": ["x"]}),
                 false,
+                None,
                 Some((
                     "CreateContainerError",
                     "no command specified: container \"c\" needs `command`, for the host has no entrypoint",
@@ -313,7 +332,7 @@ mod tests {
             container["name"] = json!("c");
             let container: Container = serde_json::from_value(container).expect("a container");
             let want = want.map(|(reason, message)| Error::for_good(reason, message.into()));
-            assert_eq!(check(&container, is_any).err(), want);
+            assert_eq!(check(&container, is_any, no_images).err(), want);
         }
     }
 }

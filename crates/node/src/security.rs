@@ -14,6 +14,18 @@ pub struct Own {
     pub gid: u32,
 }
 
+impl Own {
+    /// This process.
+    pub(crate) fn of_this_process() -> Self {
+        Self { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
+    }
+
+    /// As whom it is known to a container that is made by root of a user namespace; `None`: it is root itself.
+    pub(crate) fn inside(self) -> Option<(u32, u32)> {
+        (self.uid != 0).then_some((self.uid, self.gid))
+    }
+}
+
 /// What the contexts come to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Security {

@@ -46,6 +46,7 @@ struct Live {
     cwd: PathBuf,
     log: PathBuf,
     pid: Option<i32>,
+    is_apart: bool,
     exec: Option<Joining>,
     input: Option<Arc<Input>>,
     ended: CancellationToken,
@@ -65,8 +66,10 @@ impl Table {
         process: &Process,
         (exec, input): (Option<Joining>, Option<Arc<Input>>),
     ) {
+        let is_apart = process.is_apart();
         let Process { env, cwd, log, .. } = process.clone();
-        let live = Live { run, env, cwd, log, pid: None, exec, input, ended: CancellationToken::new() };
+        let live =
+            Live { run, env, cwd, log, pid: None, is_apart, exec, input, ended: CancellationToken::new() };
         self.0.lock().insert((uid.to_owned(), container.to_owned()), live);
     }
 
@@ -89,6 +92,11 @@ impl Table {
         self.get(uid, container)?.pid
     }
 
+    /// Whether a container that runs has numbers of processes that are not the machine's, if there is a second keeper.
+    pub(crate) fn is_apart(&self, uid: &str, container: &str) -> bool {
+        self.get(uid, container).is_some_and(|live| live.is_apart)
+    }
+
     /// What runs a command in a container that runs.
     pub(crate) fn guest(&self, uid: &str, container: &str, argv: Vec<String>) -> Option<Guest> {
         self.get(uid, container).map(|live| live.guest(argv, false))
@@ -105,7 +113,7 @@ impl Live {
             Some(exec) => exec.command(argv, has_terminal),
             None => argv,
         };
-        Guest { argv, env: self.env, cwd: self.cwd, has_terminal }
+        Guest { argv, env: self.env, cwd: self.cwd, has_terminal, is_apart: self.is_apart }
     }
 }
 
@@ -189,6 +197,9 @@ async fn log(context: &Context, run: &Run, options: LogOptions) -> Result<Log, E
 }
 
 async fn join(context: &Context, live: Live, exec: Exec, container: &Container) -> Result<Session, Error> {
+    if let Some(refused) = live.exec.as_ref().and_then(|exec| exec.refused) {
+        return Err(Error::Failed(refused.to_owned()));
+    }
     let mut guest = live.guest(exec.command, exec.streams.tty);
     input::name_terminal_of(&mut guest);
     let ends = Ends::new(exec.streams).map_err(|error| failed("make the streams of a process", &error))?;

@@ -3,11 +3,9 @@
 mod common;
 
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
 
-use common::fixture::{Fixture, ends, never, phase, sh, status};
+use common::fixture::{Fixture, ends, never, phase, seen, sh, status};
 use common::{processes_with, unique_sleep};
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -151,13 +149,7 @@ async fn a_process_joins_a_container_that_is_kept_apart() {
     let pod = fixture.create("p", never(json!([sh("c", text)]))).await;
     let running = fixture.running("p").await;
     common::wait_for_text(&fixture.log(&running, "c", 0), "ready").await;
-    let container = windlass_streams::Container {
-        node: "here".into(),
-        namespace: "default".into(),
-        pod: "p".into(),
-        uid: pod.metadata.uid.expect("a uid"),
-        name: "c".into(),
-    };
+    let container = seen(&pod);
     let command = ["sh", "-c", "cat /windlass-joined; cat /proc/1/comm; exit 3"].map(str::to_owned).to_vec();
     let streams = Streams { stdout: true, ..Streams::default() };
     let nodes = Nodes::of(std::slice::from_ref(&fixture.agent));
@@ -190,65 +182,96 @@ async fn a_pod_says_how_far_it_is_kept_apart() {
     fixture.create_with("bad", with_annotation("network"), never(json!([sh("c", "true")]))).await;
     let is_held = |pod: &Pod| ends(pod) == ["c CreateContainerConfigError restarts=0"];
     let pod = fixture.until("bad", is_held).await;
-    let waiting =
-        status(&pod).container_statuses.as_ref().expect("statuses")[0].state.clone().expect("a state");
     let want = "annotation windlass.dev/isolation: isolation \"network\" is not known: it is none, auto, pid, files or pid,files";
-    assert_eq!(waiting.waiting.expect("it waits").message.as_deref(), Some(want));
+    assert_eq!(message(&pod), want);
+}
+
+fn message(pod: &Pod) -> String {
+    let state = status(pod).container_statuses.as_ref().expect("statuses")[0].state.clone().expect("a state");
+    state.waiting.expect("it waits").message.unwrap_or_default()
 }
 
 /// Run again as a user without rights by the test below.
 #[tokio::test]
-async fn without_root() {
-    if !common::is_entry("without_root") {
+async fn without_root_but_with_user_namespaces() {
+    if !common::is_user() {
         return;
     }
-    assert!(!rustix::process::geteuid().is_root());
     let fixture = node(Wanted::Most).await;
-    assert_eq!(annotation(&fixture).await.as_deref(), Some("none"));
-    fixture.create("p", never(json!([sh("c", "exit 3")]))).await;
-    assert_eq!(ends(&fixture.ended("p").await), ["c Error 3 restarts=0"]);
-    // In a user namespace, which this kernel allows.
-    let mut container = sh("c", "cd /windlass/volume && echo x > x && cat x && hostname");
+    assert_eq!(annotation(&fixture).await.as_deref(), Some("pid"));
+    // In a user namespace it is who it is, and may do nothing there that it may not do elsewhere.
+    let text = "set -e; test $$$$ = 1; cd /windlass/volume; echo x > x; cat x; hostname; id -u; id -g; \
+                stat -c %u x /etc/passwd; grep CapEff /proc/self/status; echo ready; \
+                trap 'exit 3' TERM; while :; do sleep 0.01; done";
+    let mut container = sh("c", text);
     container["volumeMounts"] = json!([{"name": "v", "mountPath": "/windlass/volume"}]);
     let mut spec = never(json!([container]));
     spec["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
     fixture.create("v", spec).await;
-    let pod = fixture.ended("v").await;
-    assert_eq!(
-        (ends(&pod), log(&fixture, &pod).as_str()),
-        (vec!["c Completed 0 restarts=0".into()], "x\nv\n")
-    );
+    let pod = fixture.running("v").await;
+    common::wait_for_text(&fixture.log(&pod, "c", 0), "ready").await;
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    let want = format!("x\nv\n{user}\n{group}\n{user}\n65534\nCapEff:\t0000000000000000\nready\n");
+    assert_eq!(log(&fixture, &pod), want);
+
+    let command = ["sh", "-c", "cat /proc/1/comm; id -u; exit 4"].map(str::to_owned).to_vec();
+    let (streams, nodes) =
+        (Streams { stdout: true, ..Streams::default() }, Nodes::of(std::slice::from_ref(&fixture.agent)));
+    let session = nodes.exec(seen(&pod), Exec { command, streams }).await.expect("it starts");
+    let said = session.stdout.try_fold(Vec::new(), async |all, piece| Ok([all, piece.to_vec()].concat()));
+    let (said, ended) = tokio::join!(said, session.ended);
+    let said = String::from_utf8(said.expect("read")).expect("text");
+    assert_eq!((said, ended), (format!("sh\n{user}\n"), Ok(4)));
+    let (_, last) = fixture.watch("v", true, |pod| pod.is_none_or(|pod| phase(pod) == "Failed")).await;
+    assert_eq!(ends(&last.expect("still there")), ["c Error 3 restarts=0"]);
+
+    fixture.create_with("files", with_annotation("files"), never(json!([sh("c", "true")]))).await;
+    let pod = fixture.until("files", |pod| ends(pod) == ["c CreateContainerConfigError restarts=0"]).await;
+    assert_eq!(message(&pod), "isolation by files is not possible on this node, which can give: pid");
+
+    // Who does not ask for it has all that this user has.
+    fixture
+        .create_with("none", with_annotation("none"), never(json!([sh("c", "readlink /proc/self/ns/user")])))
+        .await;
+    let own = std::fs::read_link("/proc/self/ns/user").expect("there");
+    assert_eq!(log(&fixture, &fixture.ended("none").await), format!("{}\n", own.display()));
+}
+
+/// Run again as such a user by the test below.
+#[tokio::test]
+async fn without_root_and_without_user_namespaces() {
+    if !common::is_user() {
+        return;
+    }
+    assert!(!windlass_node::runtimes::apart::is_possible());
+    let fixture = node(Wanted::Most).await;
+    assert_eq!(annotation(&fixture).await.as_deref(), Some("none"));
+    fixture.create("p", never(json!([sh("c", "exit 3")]))).await;
+    assert_eq!(ends(&fixture.ended("p").await), ["c Error 3 restarts=0"]);
     fixture.create_with("q", with_annotation("pid"), never(json!([sh("c", "exit 3")]))).await;
     let pod = fixture.until("q", |pod| ends(pod) == ["c CreateContainerConfigError restarts=0"]).await;
-    let waiting =
-        status(&pod).container_statuses.as_ref().expect("statuses")[0].state.clone().expect("a state");
-    let want = "isolation by pid is not possible on this node, which can give: none";
-    assert_eq!(waiting.waiting.expect("it waits").message.as_deref(), Some(want));
+    assert_eq!(message(&pod), "isolation by pid is not possible on this node, which can give: none");
+    let image = json!([{"name": "c", "image": "busybox", "command": ["true"]}]);
+    fixture.create("image", never(image)).await;
+    let pod = fixture.until("image", |pod| ends(pod) == ["c ImagePullBackOff restarts=0"]).await;
+    let want = "Back-off pulling image \"busybox\": this node is not root, and has no user namespace (Operation not permitted \
+                (os error 1)); run it as root, ";
+    assert!(message(&pod).starts_with(want), "{}", message(&pod));
 }
 
 #[test]
-fn a_node_without_root_runs_pods_with_less_isolation_and_says_so() {
-    let place = tempfile::tempdir().expect("a directory");
-    std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777))
-        .expect("changed");
-    // Where this program is, others may not be able to go.
-    let program = place.path().join("test");
-    let own = std::env::current_exe().expect("this program");
-    std::fs::hard_link(&own, &program).or_else(|_| std::fs::copy(&own, &program).map(drop)).expect("copied");
-    let command = common::entry("without_root", &[]);
-    let out = Command::new(&program)
-        .args(&command.args)
-        .envs(command.env)
-        .env("TMPDIR", place.path())
-        .current_dir(place.path())
-        .uid(65534)
-        .gid(65534)
-        .output()
-        .expect("it runs");
-    assert!(
-        out.status.success(),
-        "{}\n{}",
-        String::from_utf8_lossy(&out.stdout),
-        String::from_utf8_lossy(&out.stderr)
-    );
+fn a_node_without_root_isolates_by_pids_where_it_may_make_user_namespaces() {
+    if !common::is_user() {
+        let pids = "a_container_with_pids_of_its_own_sees_no_others_and_leaves_none";
+        let said = common::as_user(&["without_root_but_with_user_namespaces", pids]);
+        assert!(said.contains("2 passed"), "{said}");
+    }
+}
+
+#[test]
+fn a_node_without_root_and_namespaces_runs_pods_with_less_isolation_and_says_so() {
+    if !common::is_user() {
+        let said = common::as_user_without_namespaces(&["without_root_and_without_user_namespaces"]);
+        assert!(said.contains("1 passed"), "{said}");
+    }
 }

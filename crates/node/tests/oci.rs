@@ -3,27 +3,23 @@
 mod common;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use common::fixture::{Fixture, ends, never, phase, status};
-use common::images::{
-    Archive, Registry, TestImage, TokenRegistry, blobs, busybox, write_layout, write_saved,
-};
-use common::{processes_in, processes_with, unique_sleep, wait_for, wait_for_text};
+use common::fixture::{Fixture, ends, never, phase, seen, status};
+use common::images::{Archive, Registry, TokenRegistry, blobs, busybox, write_layout, write_saved};
+use common::oci::{log, node, node_that, node_with, script, waiting, waits_with};
+use common::{children, is_user, processes_in, processes_with, unique_sleep, wait_for, wait_for_text};
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::PostParams;
 use serde_json::{Value, json};
 use tar::EntryType;
 use tokio::io::AsyncWriteExt;
-use windlass_node::backoff::Limits;
 use windlass_node::images::manifest::Packing;
 use windlass_node::images::registry::Mirrors;
 use windlass_node::images::{Images, Policy, Settings};
 use windlass_node::oci::Kind;
 use windlass_node::streams::Nodes;
-use windlass_node::{Config, Oci, oci};
 use windlass_streams::{Exec, PodStreams, Streams};
 
 #[test]
@@ -41,63 +37,8 @@ mod runc {
     include!("oci/containers.rs");
 }
 
-fn runtime(kind: Kind) -> oci::Runtime {
-    let path = std::env::var_os("PATH").expect("a path");
-    oci::Runtime::find_kind(&path, kind).unwrap_or_else(|| panic!("the package of {kind:?} is installed"))
-}
-
-/// A node with images, and the runtime that is taken where there is a choice.
-async fn node(settings: Settings) -> (Fixture, Arc<Images>, tempfile::TempDir) {
-    node_that(Kind::Crun, settings, |_| {}).await
-}
-
-/// A node with images and another configuration.
-async fn node_that(
-    kind: Kind,
-    settings: Settings,
-    change: impl FnOnce(&mut Config),
-) -> (Fixture, Arc<Images>, tempfile::TempDir) {
-    let kept = tempfile::tempdir().expect("a directory");
-    let settings = Settings { directory: kept.path().join("images"), ..settings };
-    let images = Arc::new(Images::open(settings).expect("opened"));
-    let fixture = Fixture::with(|config| {
-        config.oci = Some(Oci { runtime: runtime(kind), images: Arc::clone(&images) });
-        config.survey_every = Duration::from_millis(200);
-        config.image_backoff = Limits { base: Duration::from_millis(100), max: Duration::from_secs(1) };
-        change(config);
-    })
-    .await;
-    (fixture, images, kept)
-}
-
-/// A node whose images are those of a layout with this one.
-async fn node_with(kind: Kind, image: &TestImage) -> (Fixture, [tempfile::TempDir; 2]) {
-    let layout = tempfile::tempdir().expect("a directory");
-    write_layout(layout.path(), "test/busybox:1", image);
-    let settings = Settings { image_dirs: vec![layout.path().to_owned()], ..Settings::default() };
-    let (fixture, _, kept) = node_that(kind, settings, |_| {}).await;
-    (fixture, [layout, kept])
-}
-
-/// A container that runs a script in the image of [`node_with`].
-fn script(script: &str) -> Value {
-    json!({"name": "c", "image": "test/busybox:1", "command": ["sh", "-c", script]})
-}
-
-fn log(fixture: &Fixture, pod: &Pod) -> String {
-    std::fs::read_to_string(fixture.log(pod, "c", 0)).expect("a log")
-}
-
-/// What a container says: the waiting state as `reason: message`.
-fn waiting(pod: &Pod) -> Option<(String, String)> {
-    let all = status(pod).container_statuses.as_ref()?;
-    let waiting = all.first()?.state.as_ref()?.waiting.as_ref()?;
-    Some((waiting.reason.clone().unwrap_or_default(), waiting.message.clone().unwrap_or_default()))
-}
-
-fn waits_with(reason: &'static str) -> impl Fn(&Pod) -> bool {
-    move |pod| waiting(pod).is_some_and(|(found, _)| found == reason)
-}
+#[path = "oci/rootless.rs"]
+mod rootless;
 
 #[tokio::test]
 async fn an_archive_of_docker_save_is_an_image() {

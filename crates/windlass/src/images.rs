@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use windlass_node::images::registry::Mirrors;
 use windlass_node::images::{Images, Settings};
+use windlass_node::runtimes::apart;
 use windlass_node::{Oci, oci};
 
 /// What the command line says about images.
@@ -34,7 +35,7 @@ pub fn runtime(options: &Options, directory: &Path) -> Result<Option<Oci>, Strin
 
 /// The runtime of this machine.
 pub fn found() -> Option<oci::Runtime> {
-    // Containers of others than root would need a user namespace each.
-    let is_root = rustix::process::geteuid().is_root();
-    std::env::var_os("PATH").filter(|_| is_root).and_then(|path| oci::Runtime::find(&path))
+    let runtime = std::env::var_os("PATH").and_then(|path| oci::Runtime::find(&path))?;
+    let is_allowed = rustix::process::geteuid().is_root() || apart::is_possible();
+    is_allowed.then_some(runtime)
 }

@@ -34,9 +34,19 @@ pub(crate) fn kill_others(directory: &Path, spared: i32) -> io::Result<bool> {
     Ok(is_alone)
 }
 
-/// Whether a process is in a group.
-pub(crate) fn has(directory: &Path, pid: i32) -> bool {
-    members(directory).is_ok_and(|members| members.contains(&pid))
+/// The process of a group that has this number for itself, in whichever pid namespace it is.
+pub(crate) fn find(directory: &Path, number: i32) -> Option<i32> {
+    let is_it = |pid: &i32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        own_number(&status) == Some(number)
+    };
+    members(directory).ok()?.into_iter().find(is_it)
+}
+
+/// From `/proc/<pid>/status`: its numbers in all pid namespaces that see it, its own the last.
+fn own_number(status: &str) -> Option<i32> {
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    numbers.split_ascii_whitespace().next_back()?.parse().ok()
 }
 
 /// Kills one by one.
@@ -120,6 +130,15 @@ mod tests {
     }
 
     #[test]
+    fn a_process_is_known_by_its_own_number() {
+        for (status, want) in
+            [("Name:\tx\nNSpid:\t70\t5\t1\nx", Some(1)), ("NSpid:\t70\n", Some(70)), ("NStgid:\t70\n", None)]
+        {
+            assert_eq!(own_number(status), want, "{status:?}");
+        }
+    }
+
+    #[test]
     fn all_of_a_real_group_of_either_version_ends_although_its_processes_multiply() {
         let agent = tempfile::tempdir().expect("a directory");
         let second = Second::mount();
@@ -146,7 +165,8 @@ mod tests {
                 std::thread::sleep(PAUSE);
             }
             assert_eq!(is_populated(&directory), is_second.then_some(true));
-            assert!(has(&directory, main.id().cast_signed()) && !has(&directory, 1));
+            let main_pid = main.id().cast_signed();
+            assert_eq!((find(&directory, main_pid), find(&directory, 1)), (Some(main_pid), None));
             while !kill_others(&directory, main.id().cast_signed()).expect("killed") {
                 std::thread::sleep(PAUSE);
             }

@@ -224,7 +224,8 @@ impl Tree {
         }
         let Some(mode) = mode else { return Ok(()) };
         // After the owner, whose change takes bits away. A directory that its owner can't enter could not be filled.
-        let mode = if self.is_root { mode } else { mode | Mode::from_raw_mode(0o600) };
+        let needed = if entry.header().entry_type() == EntryType::Directory { 0o700 } else { 0o600 };
+        let mode = if self.is_root { mode } else { mode | Mode::from_raw_mode(needed) };
         rustix::fs::chmodat(directory, name, mode, AtFlags::empty())?;
         self.set_attributes(entry, directory, name)
     }

@@ -9,12 +9,14 @@
 //!
 //! The outer pid namespace is there so that nothing can be left behind: when the runtime's process is killed, or dies with
 //! the keeper, the kernel kills all that it started. The mount namespace goes with it, and with that the mounts. The
-//! network is the machine's. Where the kernel refuses overlayfs, each container has a copy of its image (`copy`).
+//! network is the machine's. Where the agent is not root all of it is in a user namespace (`rootless`), and where the kernel
+//! refuses overlayfs, each container has a copy of its image (`copy`).
 
 pub mod bundle;
 pub mod copy;
 pub mod devices;
 pub(crate) mod prepare;
+pub mod rootless;
 pub mod seccomp;
 pub mod spec;
 pub mod user;
@@ -107,12 +109,12 @@ fn is_program(path: &Path) -> bool {
 }
 
 /// The capabilities that a container can be given: what root's programs get on this machine, which in a container or on an
-/// older kernel is not everything that has a name. Who is not root is given all of them, in a user namespace.
-fn capabilities() -> u64 {
+/// older kernel is not everything that has a name. Root of a user namespace has all that the kernel knows.
+fn capabilities(is_rootless: bool) -> u64 {
     use rustix::thread::{CapabilitySet, capability_is_in_bounding_set};
     let is_there = |number: &u32| {
         let capability = CapabilitySet::from_bits_retain(1 << number);
-        !rustix::process::geteuid().is_root() || capability_is_in_bounding_set(capability).unwrap_or(false)
+        capability_is_in_bounding_set(capability).is_ok_and(|is_held| is_held || is_rootless)
     };
     (0..u64::BITS).filter(is_there).map(|number| 1 << number).sum()
 }
@@ -149,6 +151,8 @@ pub struct Exec {
     pub prefix: Vec<String>,
     /// The container.
     pub id: String,
+    /// Why none can.
+    pub refused: Option<&'static str>,
 }
 
 impl Exec {
@@ -214,7 +218,7 @@ mod tests {
             (Kind::Runc, false, vec!["x", "exec", "i", "ls", "-l"]),
             (Kind::Runc, true, vec!["x", "exec", "--tty", "i", "ls", "-l"]),
         ] {
-            let exec = Exec { kind, prefix: vec!["x".into(), "exec".into()], id: "i".into() };
+            let exec = Exec { kind, prefix: vec!["x".into(), "exec".into()], id: "i".into(), refused: None };
             assert_eq!(exec.command(vec!["ls".into(), "-l".into()], has_terminal), want);
         }
     }

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Service};
 
 use super::bundle::{self, Paths};
 use super::devices;
+use super::rootless;
 use super::spec::{self, View};
 use super::user::{self, Files};
 use super::{Exec, Kind};
@@ -18,7 +19,7 @@ use crate::images::manifest::Run;
 use crate::pod::Context;
 use crate::prepare::{self, Error, Prepared};
 use crate::runtimes::keeper::MARKER;
-use crate::runtimes::sandbox::{Mount, Root, Sandbox};
+use crate::runtimes::sandbox::{Mount, Pids, Root, Sandbox};
 use crate::runtimes::{Process, Starts};
 use crate::{env, input, mounts, services, status};
 
@@ -57,7 +58,11 @@ pub(crate) async fn process(
     let (passwd, group) = (text("etc/passwd"), text("etc/group"));
     let files = Files { passwd: &passwd, group: &group };
     let user = user::resolve(spec, container, &prepare::title(pod), &image.config.config.user, files);
-    let user = user.map_err(Error::config)?;
+    let mut user = user.map_err(Error::config)?;
+    let is_rootless = context.is_rootless();
+    if is_rootless {
+        user = rootless::user(spec, container, user, oci.runtime.kind).map_err(Error::config)?;
+    }
     let is_privileged = container.security_context.as_ref().and_then(|c| c.privileged) == Some(true);
     let devices = if is_privileged { devices::below(Path::new("/dev")) } else { Ok(Vec::new()) };
     let devices =
@@ -73,10 +78,13 @@ pub(crate) async fn process(
         mounts: &all,
         hostname: &hostname,
         oom_score_adj: oom_score_adj(context, spec, container),
-        capabilities: super::capabilities(),
+        capabilities: super::capabilities(is_rootless),
         devices: &devices,
     };
     let mut config = spec::config(&view).map_err(Error::config)?;
+    if is_rootless {
+        rootless::adjust(&mut config, &user, spec.host_ipc != Some(true), own_oom_score_adj());
+    }
     if oci.runtime.kind == Kind::Runc {
         // It makes a terminal in the container; crun gives it the one that it has itself.
         config["process"]["terminal"] = (container.tty == Some(true)).into();
@@ -97,11 +105,16 @@ pub(crate) async fn process(
         }
         false => image.layers.clone(),
     };
-    let has_machine_pids = spec.host_pid == Some(true);
-    let group = context.group(pod, container, run, has_machine_pids).map_err(Error::create)?;
+    let pids = pids(pod, spec);
+    let group = context.group(pod, container, run, pids != Pids::Own).map_err(Error::create)?;
     let held_by = group.as_ref().and_then(|group| group.holds.clone());
-    if has_machine_pids && held_by.is_none() {
-        return Err(Error::config("hostPID needs control groups, which this node may not make".into()));
+    let needs_group = match &pids {
+        Pids::Own => None,
+        Pids::Pod(_) => Some("shareProcessNamespace"),
+        Pids::Machine => Some("hostPID"),
+    };
+    if let Some(field) = needs_group.filter(|_| held_by.is_none()) {
+        return Err(Error::config(format!("{field} needs control groups, which this node may not make")));
     }
     let root = Root {
         layers,
@@ -114,7 +127,8 @@ pub(crate) async fn process(
             Kind::Crun => Vec::new(),
             Kind::Runc => context.cgroup_mounts.clone(),
         },
-        has_machine_pids,
+        pids,
+        is_rootless,
     };
     let sandbox = Sandbox {
         mounts: parts,
@@ -134,7 +148,9 @@ pub(crate) async fn process(
         input: input::kind(container),
         log_limits: context.config.log_limits,
     };
-    let exec = Exec { kind: oci.runtime.kind, prefix: oci.runtime.exec(&paths), id: paths.id.clone() };
+    let refused = (is_rootless && !rootless::can_be_joined(&user)).then_some(rootless::NO_EXEC);
+    let exec =
+        Exec { kind: oci.runtime.kind, prefix: oci.runtime.exec(&paths), id: paths.id.clone(), refused };
     Ok(Prepared { process, group, bundle: Some(paths.root), exec: Some(exec) })
 }
 
@@ -142,6 +158,14 @@ async fn copy(layers: Vec<PathBuf>, into: PathBuf) -> Result<(), Error> {
     let copied = tokio::task::spawn_blocking(move || super::copy::flatten(&layers, &into)).await;
     let copied = copied.map_err(std::io::Error::other).and_then(|copied| copied);
     copied.map_err(|error| Error::create(format!("copy the image: {error}")))
+}
+
+fn pids(pod: &Pod, spec: &PodSpec) -> Pids {
+    match (spec.host_pid, spec.share_process_namespace) {
+        (Some(true), _) => Pids::Machine,
+        (_, Some(true)) => Pids::Pod(pod.metadata.uid.clone().unwrap_or_default()),
+        _ => Pids::Own,
+    }
 }
 
 fn hostname(pod: &Pod, spec: &PodSpec) -> String {
@@ -179,6 +203,12 @@ fn working_dir<'a>(container: &'a Container, run: &'a Run) -> &'a str {
     let own = container.working_dir.as_deref().filter(|directory| !directory.is_empty());
     let image = Some(run.working_dir.as_str()).filter(|directory| !directory.is_empty());
     own.or(image).unwrap_or("/")
+}
+
+/// How readily the kernel kills this process.
+fn own_oom_score_adj() -> i64 {
+    let text = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
+    text.trim().parse().unwrap_or_default()
 }
 
 fn oom_score_adj(context: &Context, spec: &PodSpec, container: &Container) -> i64 {

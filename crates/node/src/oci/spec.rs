@@ -85,7 +85,8 @@ pub fn config(view: &View<'_>) -> Result<Value, Error> {
     let capabilities = capabilities(view.container, view.capabilities)?;
     let env: Vec<String> = view.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let namespaces = [
-        ("pid", view.pod.host_pid != Some(true)),
+        // That of the pod is there already, with the runtime in it.
+        ("pid", view.pod.host_pid != Some(true) && view.pod.share_process_namespace != Some(true)),
         ("mount", true),
         ("uts", true),
         ("ipc", view.pod.host_ipc != Some(true)),
@@ -295,6 +296,7 @@ mod tests {
         for (pod, want) in [
             (json!({}), vec!["pid", "mount", "uts", "ipc"]),
             (json!({"hostPID": true}), vec!["mount", "uts", "ipc"]),
+            (json!({"shareProcessNamespace": true}), vec!["mount", "uts", "ipc"]),
             (json!({"hostPID": true, "hostIPC": true}), vec!["mount", "uts"]),
         ] {
             let config = view_of(pod.clone(), json!({})).expect("fine");

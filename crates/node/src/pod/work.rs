@@ -352,7 +352,10 @@ impl Work {
         let now = Timestamp::now();
         match event {
             Event::Started(pid) => {
-                self.context.running.set_pid(self.uid(), &self.plans[place].name, pid);
+                let (context, name) = (&self.context, &self.plans[place].name);
+                if !context.host.has_apart() || !context.running.is_apart(self.uid(), name) {
+                    context.running.set_pid(self.uid(), name, pid);
+                }
                 self.records[place].began_at = Some(now);
                 self.records[place].container_id = self.container_id(place);
                 match self.plans[place].checks.post_start && self.records[place].term_sent_at.is_none() {

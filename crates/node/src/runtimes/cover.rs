@@ -106,7 +106,7 @@ impl Cover {
         ] {
             flags.set(flag, mount.f_flag.contains(held));
         }
-        mount_overlay(&[point], &upper, &work, target, flags).named(what)
+        mount_overlay(&[point], &upper, &work, target, flags, "").named(what)
     }
 }
 

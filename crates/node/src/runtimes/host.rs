@@ -21,7 +21,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 
 use super::protocol::{self, Exit, Guest, Process, Report, Request, StartError};
-use super::streams;
+use super::{apart, streams};
 use crate::cgroup;
 
 /// The argument with which this program is run again as its own keeper.
@@ -60,6 +60,9 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// The keeper can't do what it is for.
+    #[error("{0}")]
+    Refused(String),
     /// The keeper ended, or said something else, before it was ready.
     #[error("process keeper {program} did not get ready", program = .program.display())]
     NotReady {
@@ -70,7 +73,10 @@ pub enum Error {
 
 /// Which process: unique in one runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Id(u64);
+pub struct Id {
+    number: u64,
+    is_apart: bool,
+}
 
 /// What became of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,25 +110,41 @@ struct Link {
 
 struct Shared {
     command: Command,
+    /// The keeper is root of a user namespace; its processes have numbers of their own.
+    is_apart: bool,
     next: AtomicU64,
     /// `None` between the death of a keeper and the start of the next.
     link: Mutex<Option<Link>>,
 }
 
-/// The host runtime. Clones share one keeper; when the last one is dropped, everything it runs is killed.
+/// The host runtime. Clones share their keepers; when the last one is dropped, everything they run is killed.
 #[derive(Clone)]
 pub struct Host {
     shared: Arc<Shared>,
+    /// The second keeper: see [`apart`].
+    apart: Option<Arc<Shared>>,
 }
 
 impl Host {
     /// Starts the keeper and waits until it is ready. A keeper that dies is replaced.
     pub async fn start(command: &Command) -> Result<Self, Error> {
-        let shared =
-            Arc::new(Shared { command: command.clone(), next: AtomicU64::new(1), link: Mutex::new(None) });
-        let read = connect(&shared).await?;
-        tokio::spawn(receive(Arc::downgrade(&shared), read));
-        Ok(Self { shared })
+        Ok(Self { shared: Shared::start(command, false).await?, apart: None })
+    }
+
+    /// Starts a second keeper, which is root of a user namespace, for processes that need it.
+    pub async fn start_apart(&mut self, command: &Command) -> Result<(), Error> {
+        self.apart = Some(Shared::start(command, true).await?);
+        Ok(())
+    }
+
+    /// Whether there is a second keeper.
+    pub fn has_apart(&self) -> bool {
+        self.apart.is_some()
+    }
+
+    /// What keeps such processes.
+    fn keeper(&self, is_apart: bool) -> &Shared {
+        self.apart.as_ref().filter(|_| is_apart).unwrap_or(&self.shared)
     }
 
     /// Starts a process, with the streams that its input needs. `sink` hears [`Event::Started`] or [`Event::Failed`], and
@@ -135,19 +157,26 @@ impl Host {
     ) -> Id {
         let held_by = process.sandbox.as_ref().and_then(|sandbox| sandbox.held_by.clone());
         let live = Live { sink: Box::new(sink), pid: None, held_by };
-        self.ask(streams, live, |id| Request::Start { id, process })
+        self.ask(process.is_apart(), streams, live, |id| Request::Start { id, process })
     }
 
     /// Starts a process in a container, with these streams. `sink` hears [`Event::Started`] or [`Event::Failed`], and
     /// after a start how it ended. When the container ends, so does it.
     pub fn join(&self, guest: Guest, streams: &[OwnedFd; 3], sink: impl Fn(Event) + Send + 'static) -> Id {
         let live = Live { sink: Box::new(sink), pid: None, held_by: None };
-        self.ask(Some(streams), live, |id| Request::Join { id, guest })
+        self.ask(guest.is_apart, Some(streams), live, |id| Request::Join { id, guest })
     }
 
-    fn ask(&self, streams: Option<&[OwnedFd; 3]>, live: Live, request: impl FnOnce(u64) -> Request) -> Id {
-        let id = self.shared.next.fetch_add(1, Ordering::Relaxed);
-        match self.shared.link.lock().as_mut() {
+    fn ask(
+        &self,
+        is_apart: bool,
+        streams: Option<&[OwnedFd; 3]>,
+        live: Live,
+        request: impl FnOnce(u64) -> Request,
+    ) -> Id {
+        let keeper = self.keeper(is_apart);
+        let id = keeper.next.fetch_add(1, Ordering::Relaxed);
+        match keeper.link.lock().as_mut() {
             Some(link) => match streams.map_or(Ok(()), |streams| streams::send(&link.streams, streams)) {
                 Ok(()) => {
                     link.processes.insert(id, live);
@@ -162,14 +191,24 @@ impl Host {
             },
             None => (live.sink)(Event::Failed(StartError::KeeperGone)),
         }
-        Id(id)
+        Id { number: id, is_apart }
     }
 
     /// Sends a signal to a process and all others of its group. Nothing happens if it has ended.
     pub fn signal(&self, id: Id, signal: Signal) {
-        if let Some(link) = self.shared.link.lock().as_ref() {
-            let _ = link.requests.send(Request::Signal { id: id.0, signal: signal.as_raw() });
+        if let Some(link) = self.keeper(id.is_apart).link.lock().as_ref() {
+            let _ = link.requests.send(Request::Signal { id: id.number, signal: signal.as_raw() });
         }
+    }
+}
+
+impl Shared {
+    async fn start(command: &Command, is_apart: bool) -> Result<Arc<Self>, Error> {
+        let (command, next, link) = (command.clone(), AtomicU64::new(1), Mutex::new(None));
+        let shared = Arc::new(Self { command, is_apart, next, link });
+        let read = connect(&shared).await?;
+        tokio::spawn(receive(Arc::downgrade(&shared), read));
+        Ok(shared)
     }
 }
 
@@ -180,19 +219,25 @@ async fn connect(shared: &Shared) -> Result<OwnedReadHalf, Error> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
     ours.set_nonblocking(true).map_err(failed)?;
     let (streams, their_streams) = streams::pair().map_err(failed)?;
-    let mut child = tokio::process::Command::new(&command.program)
+    let mut started = tokio::process::Command::new(&command.program);
+    started
         .args(&command.args)
         .envs(command.env.iter().map(|(name, value)| (name, value)))
         .stdin(OwnedFd::from(theirs))
-        .stdout(their_streams)
-        .spawn()
-        .map_err(failed)?;
+        .stdout(their_streams);
+    if shared.is_apart {
+        apart::prepare(started.as_std_mut());
+    }
+    let mut child = started.spawn().map_err(failed)?;
+    // With the command go the other ends of the sockets.
+    drop(started);
     let (mut read, write) = UnixStream::from_std(ours).map_err(failed)?.into_split();
     // Only so that no zombie stays: the end of the keeper shows as the end of the stream.
     tokio::spawn(async move { child.wait().await });
-    let ready = protocol::read(&mut read, &mut Vec::new()).await;
-    if !matches!(ready, Ok(Some(Report::Ready))) {
-        return Err(Error::NotReady { program: command.program.clone() });
+    match protocol::read(&mut read, &mut Vec::new()).await {
+        Ok(Some(Report::Ready)) => {}
+        Ok(Some(Report::Refused { error })) => return Err(Error::Refused(error)),
+        _ => return Err(Error::NotReady { program: command.program.clone() }),
     }
     let (requests, queue) = mpsc::unbounded_channel();
     tokio::spawn(send(queue, write));
@@ -246,7 +291,7 @@ fn pass_on(shared: &Shared, report: Report) {
     let mut guard = shared.link.lock();
     let Some(Link { processes, .. }) = guard.as_mut() else { return };
     match report {
-        Report::Ready => {}
+        Report::Ready | Report::Refused { .. } => {}
         Report::Started { id, pid } => {
             if let Some(live) = processes.get_mut(&id) {
                 live.pid = Some(pid);
@@ -277,7 +322,7 @@ fn lose_all(shared: &Shared) {
         }
         match live.pid {
             Some(pid) => {
-                if let Some(pid) = Pid::from_raw(pid) {
+                if let Some(pid) = Pid::from_raw(pid).filter(|_| !shared.is_apart) {
                     let _ = rustix::process::kill_process_group(pid, Signal::KILL);
                 }
                 (live.sink)(Event::Lost);

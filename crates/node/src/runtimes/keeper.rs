@@ -9,7 +9,7 @@
 //!                        └── orphans of containers, adopted
 //! ```
 //!
-//! One keeper serves one agent. It exists for three reasons:
+//! One keeper serves one agent, and a second one an agent that is not root (`apart`). It exists for three reasons:
 //!
 //! * **Nothing is left behind.** When the agent dies, however it dies, the kernel closes its end of the
 //!   socket. The keeper reads the end of the stream and kills all its descendants; it is a child subreaper,
@@ -46,7 +46,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::output::{Output, new_log};
 use super::protocol::{self, Exit, Guest, Input, Process, Report, Request, StartError, Starts};
 use super::sandbox::{self, Sandbox};
-use super::{streams, takeover};
+use super::{apart, holder, streams, takeover};
 use crate::cgroup;
 
 /// The environment variable that says to which container a process belongs.
@@ -54,6 +54,9 @@ pub const MARKER: &str = "WINDLASS_CONTAINER";
 
 /// The environment variable that says which directory the agent of a keeper has.
 pub(crate) const PLACE: &str = "WINDLASS_KEEPER_PLACE";
+
+/// The environment variable that says what this process is, if not the keeper of an agent.
+pub(super) const ROLE: &str = "WINDLASS_KEEPER_ROLE";
 
 /// How often to look again, a millisecond apart, at a process that shows no environment because its program is being
 /// started. On a busy machine that can take a while.
@@ -66,6 +69,13 @@ const END_OTHERS_TRIES: u32 = 200;
 
 /// The longest text of a runtime that is passed on.
 const RUNTIME_ERROR_BYTES_MAX: usize = 4096;
+
+/// This program once more, as something else than the keeper of an agent.
+pub(super) fn again(role: &str) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(std::env::args_os().skip(1)).env(ROLE, role).env_remove(PLACE);
+    command
+}
 
 /// Runs the keeper on standard input until the agent is gone. The body of the hidden `__keeper` command.
 pub fn main() -> ExitCode {
@@ -85,6 +95,10 @@ fn serve() -> io::Result<()> {
     // Own session: a Ctrl-C in the terminal is for the agent, which ends pods gracefully.
     // Fails for a process group leader, which is no harm: then a Ctrl-C does not reach it either.
     let _ = rustix::process::setsid();
+    let role = std::env::var(ROLE).unwrap_or_default();
+    if role == holder::ROLE {
+        return holder::hold();
+    }
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let socket = std::os::unix::net::UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     socket.set_nonblocking(true)?;
@@ -96,6 +110,14 @@ fn serve() -> io::Result<()> {
         },
         None => None,
     };
+    if role == apart::OUTER {
+        if let Err(error) = apart::keep_inner() {
+            let mut told = Vec::new();
+            protocol::encode(&Report::Refused { error: error.to_string() }, &mut told);
+            io::Write::write_all(&mut &socket, &told)?;
+        }
+        return Ok(());
+    }
     let files = takeover::raise_file_limit();
     let result =
         tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(keep(socket, files));
@@ -114,6 +136,7 @@ async fn keep(socket: std::os::unix::net::UnixStream, files: Option<Rlimit>) -> 
         containers: BTreeMap::new(),
         guests: BTreeMap::new(),
         strangers: BTreeSet::new(),
+        holders: BTreeMap::new(),
         starts,
         firsts,
         files,
@@ -242,6 +265,8 @@ struct Keeper {
     guests: BTreeMap<i32, Joined>,
     /// Adopted orphans of which nobody can say whose they are.
     strangers: BTreeSet<i32>,
+    /// The first processes of the pid namespaces of pods, by what their containers call them.
+    holders: BTreeMap<String, i32>,
     /// Hears the pids of runtimes whose containers have started.
     starts: tokio::sync::mpsc::UnboundedSender<i32>,
     /// Hears those of runtimes of which the first process of the container has ended, where nothing else ends the others.
@@ -269,7 +294,11 @@ impl Keeper {
         // Taken also when it can't be used, so that the next one gets its own.
         let given = Given::receive(process.input);
         let told_by = process.starts.as_ref().map(open_pipe).transpose();
-        match told_by.and_then(|told_by| Ok((told_by, spawn(process, given?, self.files)?))) {
+        let started = told_by.and_then(|told_by| {
+            let namespace = self.namespace(process.sandbox.as_deref())?;
+            Ok((told_by, spawn(process, given?, namespace, self.files)?))
+        });
+        match started {
             Ok((told_by, (pid, output))) => {
                 let marker = marker(&process.env);
                 let sandbox = process.sandbox.clone();
@@ -280,8 +309,47 @@ impl Keeper {
                     self.tell(&Report::Started { id, pid });
                 }
             }
-            Err(error) => self.tell(&Report::Failed { id, error }),
+            Err(error) => {
+                self.tell(&Report::Failed { id, error });
+                self.release_holders();
+            }
         }
+    }
+
+    /// The pid namespace that a process is started in, if not that of the keeper.
+    fn namespace(&mut self, sandbox: Option<&Sandbox>) -> Result<Option<PidNamespace>, StartError> {
+        let Some(sandbox) = sandbox else { return Ok(None) };
+        let Some(pod) = sandbox.shared_pids() else {
+            return Ok(sandbox.is_first_process().then_some(PidNamespace::New));
+        };
+        let holder = match self.holders.get(pod) {
+            Some(holder) => *holder,
+            None => {
+                let holder = holder::start()?;
+                self.holders.insert(pod.to_owned(), holder);
+                holder
+            }
+        };
+        let opened = std::fs::File::open(format!("/proc/{holder}/ns/pid"));
+        let failed =
+            |error| StartError::Sandbox { error: format!("open the pid namespace of the pod: {error}") };
+        Ok(Some(PidNamespace::Of(opened.map_err(failed)?.into())))
+    }
+
+    /// Ends those that no container needs.
+    fn release_holders(&mut self) {
+        if self.holders.is_empty() {
+            return;
+        }
+        let sandboxes = self.containers.values().filter_map(|container| container.sandbox.as_deref());
+        let needed: BTreeSet<&str> = sandboxes.filter_map(Sandbox::shared_pids).collect();
+        self.holders.retain(|pod, holder| {
+            let is_needed = needed.contains(pod.as_str());
+            if !is_needed {
+                kill(*holder, Signal::KILL);
+            }
+            is_needed
+        });
     }
 
     fn await_start(&self, pid: i32, told_by: Receiver, errors: PathBuf) -> Starting {
@@ -365,6 +433,7 @@ impl Keeper {
         while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
             let pid = pid.as_raw_pid();
             self.strangers.remove(&pid);
+            self.holders.retain(|_, holder| *holder != pid || exit_of(status).is_none());
             if let Some(exit) = exit_of(status)
                 && let Some(guest) = self.guests.remove(&pid)
             {
@@ -388,7 +457,7 @@ impl Keeper {
     fn finish_ended(&mut self) {
         let mut alive = BTreeSet::new();
         for child in children() {
-            if self.is_running(child) {
+            if self.is_running(child) || self.holders.values().any(|holder| *holder == child) {
                 continue;
             }
             match self.kin(child) {
@@ -403,11 +472,19 @@ impl Keeper {
         }
         let ended = self.containers.iter().filter(|(_, container)| container.ended.is_some());
         let is_held = |container: &Container| {
-            let group = container.sandbox.as_ref().and_then(|sandbox| sandbox.held_by.as_ref());
+            let Some(sandbox) = container.sandbox.as_ref() else { return false };
+            let Some(group) = sandbox.held_by.as_ref() else { return false };
             // What can't be looked at is not waited for: it would be for ever.
-            group.is_some_and(|group| cgroup::kill(group).is_ok_and(|is_empty| !is_empty))
+            match sandbox.shared_pids() {
+                // Orphans go to the holder.
+                Some(_) => {
+                    let _ = cgroup::end(group);
+                    false
+                }
+                None => cgroup::kill(group).is_ok_and(|is_empty| !is_empty),
+            }
         };
-        // The ends of those that are killed here are heard of, for orphans are adopted.
+        // The ends of the others that are killed here are heard of, for orphans are adopted.
         alive.extend(ended.filter(|(_, container)| is_held(container)).map(|(pid, _)| *pid));
         let done: Vec<i32> = self
             .containers
@@ -431,6 +508,7 @@ impl Keeper {
                 self.tell(&Report::Exited { id, exit });
             }
         }
+        self.release_holders();
     }
 
     fn is_running(&self, pid: i32) -> bool {
@@ -462,12 +540,14 @@ impl Keeper {
     }
 }
 
-/// Waits for the end of a process of a group; not at all for one that is not in it, for it has ended then.
+/// Waits for the end of a process of a group, by the number that it has for itself; not at all for one that is not in it, for
+/// it has ended then.
 async fn until_ended(process: Option<i32>, group: &Path) {
-    let Some(pid) = process.and_then(Pid::from_raw) else { return std::future::pending().await };
+    let Some(number) = process else { return std::future::pending().await };
+    let Some(pid) = cgroup::find(group, number).and_then(Pid::from_raw) else { return };
     let Ok(held) = rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK) else { return };
-    // Held first, so that the number can't become that of another.
-    if !cgroup::has(group, pid.as_raw_pid()) {
+    // Looked at again while it is held, so that the number can't become that of another.
+    if cgroup::find(group, number) != Some(pid.as_raw_pid()) {
         return;
     }
     // SAFETY: the descriptor is its own, and stays the same until it is closed.
@@ -506,7 +586,12 @@ fn marker(env: &[(String, String)]) -> String {
 }
 
 /// Starts one process in its own session, and returns its pid and what it prints.
-fn spawn(process: &Process, given: Given, files: Option<Rlimit>) -> Result<(i32, Output), StartError> {
+fn spawn(
+    process: &Process,
+    given: Given,
+    namespace: Option<PidNamespace>,
+    files: Option<Rlimit>,
+) -> Result<(i32, Output), StartError> {
     let log_error =
         |error: io::Error| StartError::Log { path: process.log.clone(), error: error.to_string() };
     let sandbox = process.sandbox.as_deref();
@@ -517,11 +602,8 @@ fn spawn(process: &Process, given: Given, files: Option<Rlimit>) -> Result<(i32,
     let output = Output::start(printed, log, process);
     let cwd = process.cwd.clone();
     let enter = sandbox.cloned().map(|sandbox| -> Enter { Box::new(move || sandbox.enter(&cwd)) });
-    let has_own_pids = sandbox.is_some_and(Sandbox::is_first_process);
-    let namespace = has_own_pids.then_some(PidNamespace::New);
-    let pid = in_pid_namespace(namespace, || {
-        run(command, &process.argv, enter, Manner { has_terminal, has_other_pids: has_own_pids, files })
-    })?;
+    let manner = Manner { has_terminal, has_other_pids: namespace.is_some(), files };
+    let pid = in_pid_namespace(namespace, || run(command, &process.argv, enter, manner))?;
     Ok((pid, output))
 }
 
@@ -562,7 +644,7 @@ impl Given {
 }
 
 /// Where the next process of the keeper is started.
-enum PidNamespace {
+pub(super) enum PidNamespace {
     /// In one of its own.
     New,
     /// In that of another process.
@@ -570,7 +652,7 @@ enum PidNamespace {
 }
 
 /// Starts a process there; the one after it is started here again.
-fn in_pid_namespace(
+pub(super) fn in_pid_namespace(
     namespace: Option<PidNamespace>,
     start: impl FnOnce() -> Result<i32, StartError>,
 ) -> Result<i32, StartError> {
@@ -648,19 +730,19 @@ fn command(
 }
 
 /// Makes a process one of a container, in the process itself.
-type Enter = Box<dyn Fn() -> Result<(), sandbox::Error> + Send + Sync>;
+pub(super) type Enter = Box<dyn Fn() -> Result<(), sandbox::Error> + Send + Sync>;
 
 /// How a process is run.
-struct Manner {
+pub(super) struct Manner {
     /// Its standard input is a terminal.
-    has_terminal: bool,
+    pub(super) has_terminal: bool,
     /// It is not in the pid namespace of the keeper, and does not see its number.
-    has_other_pids: bool,
+    pub(super) has_other_pids: bool,
     /// How many files it may have open.
-    files: Option<Rlimit>,
+    pub(super) files: Option<Rlimit>,
 }
 
-fn run(
+pub(super) fn run(
     mut command: Command,
     argv: &[String],
     enter: Option<Enter>,

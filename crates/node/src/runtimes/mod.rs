@@ -1,6 +1,9 @@
 //! What runs containers: processes of this machine, of which some are OCI runtimes that make containers of images.
 
+#[allow(unsafe_code)] // JUSTIFICATION: a user namespace has to be made between fork and exec.
+pub mod apart;
 mod cover;
+mod holder;
 pub mod host;
 #[allow(unsafe_code)] // JUSTIFICATION: setsid and PR_SET_PDEATHSIG have to happen between fork and exec.
 pub mod keeper;

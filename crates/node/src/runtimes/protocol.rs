@@ -38,6 +38,13 @@ pub struct Process {
     pub log_limits: Option<LogLimits>,
 }
 
+impl Process {
+    /// Whether it needs a keeper that is root, if only of a user namespace.
+    pub fn is_apart(&self) -> bool {
+        self.sandbox.as_ref().is_some_and(|sandbox| sandbox.image.is_some() || sandbox.has_own_pids)
+    }
+}
+
 /// How much of the output of a container is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLimits {
@@ -86,6 +93,9 @@ pub struct Guest {
     pub cwd: PathBuf,
     /// Its standard input is a terminal, which becomes the one of its session.
     pub has_terminal: bool,
+    /// The container is with the second keeper, if there is one.
+    #[serde(skip)]
+    pub is_apart: bool,
 }
 
 /// How a process ended, as the kernel said it.
@@ -177,6 +187,8 @@ pub(super) enum Request {
 pub(super) enum Report {
     /// The keeper has its own session and adopts orphans: from here on nothing can be left behind.
     Ready,
+    /// The keeper can't do what it is for, and ends.
+    Refused { error: String },
     /// `id` runs.
     Started { id: u64, pid: i32 },
     /// `id` could not be run.

@@ -25,6 +25,7 @@ use rustix::process::{Gid, Uid};
 use rustix::thread::{CapabilitySet, UnshareFlags};
 use serde::{Deserialize, Serialize};
 
+use super::apart::{Ids, Map};
 pub use super::cover::Cover;
 
 /// What is different for a process from what the agent itself sees and may do.
@@ -54,6 +55,9 @@ pub struct Sandbox {
     /// It is the first process of a pid namespace, and sees no others.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_own_pids: bool,
+    /// The user and group that root, as whom all else is done, has in a user namespace of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known_as: Option<(u32, u32)>,
     /// What it writes to the machine's files is seen by nobody else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cover: Option<Cover>,
@@ -82,8 +86,23 @@ pub struct Root {
     pub hidden: Vec<PathBuf>,
     /// What the runtime must not write to: it would make control groups of its own.
     pub read_only: Vec<PathBuf>,
-    /// It sees the processes of the machine, and has no pid namespace: it has to be held by a control group.
-    pub has_machine_pids: bool,
+    /// Which processes it sees.
+    pub pids: Pids,
+    /// Who mounts it is root of a user namespace only.
+    pub is_rootless: bool,
+}
+
+/// Which processes a container of an image sees. One that does not see its own only has no pid namespace that all of it would
+/// end with: a control group has to hold it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pids {
+    /// Its own.
+    #[default]
+    Own,
+    /// Those of all containers that call them by the same name: of its pod.
+    Pod(String),
+    /// Those of the machine.
+    Machine,
 }
 
 /// One mount.
@@ -158,7 +177,8 @@ impl Sandbox {
                 Err(error) => return Err(error),
             }
         }
-        self.become_user(cwd)
+        self.become_user(cwd)?;
+        self.known_as.map_or(Ok(()), |ids| new_user_namespace(ids, (0, 0)))
     }
 
     /// The same for a process that joins one that runs, `pid`.
@@ -180,31 +200,52 @@ impl Sandbox {
             return Ok(Vec::new());
         }
         let is_own_user = !rustix::process::geteuid().is_root();
-        let names = if is_own_user { &["user", "mnt", "uts"][..] } else { &["mnt", "uts"][..] };
+        let names: &[&str] = match (is_own_user, self.known_as) {
+            (true, _) => &["user", "mnt", "uts"],
+            (false, None) => &["mnt", "uts"],
+            // The one around the others is left last.
+            (false, Some(_)) => &["mnt", "uts", "user"],
+        };
         names.iter().map(|name| Ok(fs::File::open(format!("/proc/{pid}/ns/{name}"))?.into())).collect()
     }
 
     /// Whether it is the first process of a pid namespace.
     pub(super) fn is_first_process(&self) -> bool {
-        self.image.as_ref().map_or(self.has_own_pids, |root| !root.has_machine_pids)
+        self.image.as_ref().map_or(self.has_own_pids, |root| root.pids == Pids::Own)
+    }
+
+    /// What the containers of its pod call the processes that they share.
+    pub(super) fn shared_pids(&self) -> Option<&str> {
+        match self.image.as_ref().map(|root| &root.pids) {
+            Some(Pids::Pod(name)) => Some(name),
+            Some(Pids::Own | Pids::Machine) | None => None,
+        }
+    }
+
+    /// Whether it is in another pid namespace than the keeper.
+    fn has_other_pids(&self) -> bool {
+        self.is_first_process() || self.shared_pids().is_some()
     }
 
     /// The pid namespace that a process has to be in that joins one that runs.
     pub(super) fn pid_namespace(&self, pid: i32) -> io::Result<Option<OwnedFd>> {
         let open = || fs::File::open(format!("/proc/{pid}/ns/pid")).map(OwnedFd::from);
-        self.is_first_process().then(open).transpose()
+        self.has_other_pids().then(open).transpose()
     }
 
-    /// Prepares the files of a container for the runtime that makes it. This process is the first of a pid namespace, if it
-    /// has one of its own.
+    /// Prepares the files of a container for the runtime that makes it. This process is in the pid namespace of that.
     fn enter_image(&self, root: &Root) -> Result<()> {
         new_namespace(false)?;
-        if self.is_first_process() {
+        if self.has_other_pids() {
             mount_proc()?;
         }
         for path in &root.hidden {
-            // Not there, or not a mount any more: as good.
-            let _ = rustix::mount::unmount(path, UnmountFlags::DETACH);
+            // Not there, or not a mount any more: as good. What can't be taken away is covered.
+            if rustix::mount::unmount(path, UnmountFlags::DETACH).is_err() && root.is_rootless {
+                let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+                rustix::mount::mount("windlass", path, "tmpfs", flags, c"size=0")
+                    .named(|| format!("hide {}", path.display()))?;
+            }
         }
         root.read_only.iter().try_for_each(|path| set_access(path, true))?;
         root.mount()?;
@@ -301,21 +342,24 @@ impl Root {
         rustix::process::chdir(above).named(what)?;
         let names: Vec<&Path> =
             self.layers.iter().rev().filter_map(|layer| layer.file_name()).map(Path::new).collect();
-        mount_overlay(&names, &self.upper, &self.work, &self.target, flags).named(what)
+        let own = if self.is_rootless { ",userxattr" } else { "" };
+        mount_overlay(&names, &self.upper, &self.work, &self.target, flags, own).named(what)
     }
 }
 
 /// Mounts directories over each other, the uppermost first, with one above them that is written to and goes with the
-/// container.
+/// container. `more`: options, each with a comma before it.
 pub(super) fn mount_overlay(
     lower: &[&Path],
     upper: &Path,
     work: &Path,
     target: &Path,
     flags: MountFlags,
+    more: &str,
 ) -> io::Result<()> {
     let lower: Vec<String> = lower.iter().map(|path| escape(path)).collect();
-    let options = format!("lowerdir={},upperdir={},workdir={}", lower.join(":"), escape(upper), escape(work));
+    let options =
+        format!("lowerdir={},upperdir={},workdir={}{more}", lower.join(":"), escape(upper), escape(work));
     // Nobody needs on disk what goes with the container, and to bring it there takes long. Older kernels don't know how.
     let quick = format!("{options},volatile");
     let mount = |options: String| -> io::Result<()> {
@@ -351,30 +395,31 @@ fn drop_held(dropped: u64) -> Result<()> {
 
 /// Mounts, and the host name if asked, of this process's own. Who is not root becomes the root of a user namespace in
 /// which its own user is the only one.
-fn new_namespace(has_hostname: bool) -> Result<()> {
+pub(super) fn new_namespace(has_hostname: bool) -> Result<()> {
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    if !uid.is_root() {
+        let own = (uid.as_raw(), gid.as_raw());
+        new_user_namespace(own, own)?;
+    }
     let mut flags = UnshareFlags::NEWNS;
     flags.set(UnshareFlags::NEWUTS, has_hostname);
-    flags.set(UnshareFlags::NEWUSER, !uid.is_root());
     // SAFETY: file descriptors are not unshared.
     let unshared = unsafe { rustix::thread::unshare_unsafe(flags) };
     unshared.named(|| "make a mount namespace".into())?;
-    if !uid.is_root() {
-        let (uid, gid) = (uid.as_raw(), gid.as_raw());
-        for (file, text) in [
-            ("setgroups", "deny".to_owned()),
-            ("uid_map", format!("{uid} {uid} 1")),
-            ("gid_map", format!("{gid} {gid} 1")),
-        ] {
-            fs::write(format!("/proc/self/{file}"), text).named(|| format!("write /proc/self/{file}"))?;
-        }
-    }
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     rustix::mount::mount_change("/", private).named(|| "keep mounts to itself".into())
 }
 
+/// A user namespace of this process's own, which has one user and one group.
+fn new_user_namespace(inside: Ids, outside: Ids) -> Result<()> {
+    // SAFETY: file descriptors are not unshared.
+    let unshared = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER) };
+    unshared.named(|| "make a user namespace".into())?;
+    Map::new(inside, outside).write().named(|| format!("become user {} of a user namespace", inside.0))
+}
+
 /// The files of the processes of the pid namespace that this process is in.
-fn mount_proc() -> Result<()> {
+pub(super) fn mount_proc() -> Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let mounted = rustix::mount::mount("proc", "/proc", "proc", flags, None::<&std::ffi::CStr>);
     mounted.named(|| "mount /proc".into())

@@ -161,6 +161,17 @@ impl Fixture {
     }
 }
 
+/// How its container is named to those who look into it.
+pub fn seen(pod: &Pod) -> windlass_streams::Container {
+    windlass_streams::Container {
+        node: "here".into(),
+        namespace: "default".into(),
+        pod: pod.metadata.name.clone().expect("a name"),
+        uid: pod.metadata.uid.clone().expect("a uid"),
+        name: "c".into(),
+    }
+}
+
 /// Its phase.
 pub fn phase(pod: &Pod) -> &str {
     status(pod).phase.as_deref().unwrap_or_default()

@@ -3,6 +3,7 @@
 
 pub mod fixture;
 pub mod images;
+pub mod oci;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -39,6 +40,46 @@ pub fn keeper_entry(name: &str) {
     }
 }
 
+/// Whether this process has no rights.
+pub fn is_user() -> bool {
+    !rustix::process::geteuid().is_root()
+}
+
+/// Runs this program with such arguments as a user without rights, and returns what it printed.
+pub fn as_user(args: &[&str]) -> String {
+    run_as_user("exec \"$@\"", args)
+}
+
+/// The same for a user who may not make user namespaces: who is in a changed root may not.
+pub fn as_user_without_namespaces(args: &[&str]) -> String {
+    let changed = "mkdir root && mount --rbind / root && exec chroot root /usr/bin/env -C \"$PWD\" \"$@\"";
+    run_as_user(changed, args)
+}
+
+/// `script` runs as root, with mounts of its own and a command as its arguments.
+fn run_as_user(script: &str, args: &[&str]) -> String {
+    let place = tempfile::tempdir().expect("a directory");
+    std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777))
+        .expect("changed");
+    // Where this program is, others may not be able to go.
+    let program = place.path().join("test");
+    let own = std::env::current_exe().expect("this program");
+    std::fs::hard_link(&own, &program).or_else(|_| std::fs::copy(&own, &program).map(drop)).expect("copied");
+    let out = std::process::Command::new("unshare")
+        .args(["--mount", "sh", "-c", script, "sh"])
+        // Neither root nor nobody, as whom others are seen.
+        .args(["setpriv", "--reuid", "4242", "--regid", "4243", "--clear-groups"])
+        .arg(&program)
+        .args(args)
+        .env("TMPDIR", place.path())
+        .current_dir(place.path())
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "{said}\n{}", String::from_utf8_lossy(&out.stderr));
+    said
+}
+
 /// The processes with `text` in their command line, other than this one.
 pub fn processes_with(text: &str) -> Vec<i32> {
     let own = std::process::id().cast_signed();
@@ -50,6 +91,14 @@ pub fn processes_with(text: &str) -> Vec<i32> {
             String::from_utf8_lossy(&line).contains(text)
         })
         .collect()
+}
+
+/// The children of all threads of a process.
+pub fn children(pid: i32) -> Vec<i32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten();
+    let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    let all = lists.collect::<Vec<_>>().join(" ");
+    all.split_whitespace().map(|pid| pid.parse().expect("a number")).collect()
 }
 
 /// The processes with this variable, as `NAME=value`, in their environment.

@@ -34,16 +34,18 @@ async fn what_the_image_says_is_what_runs_unless_the_pod_says_otherwise() {
         "Env": ["A=image", "PATH=/bin"], "WorkingDir": "/tmp", "User": "web",
     });
     let (fixture, _kept) = node_with(RUNTIME, &busybox(run)).await;
+    // Who is not root can't give groups.
+    let groups = if is_user() { "34" } else { "34 40" };
     for (name, changes, want) in [
-        ("image", json!({}), "cmd image /tmp 33:34:34 40\n"),
-        ("args", json!({"args": ["arg"]}), "arg image /tmp 33:34:34 40\n"),
+        ("image", json!({}), format!("cmd image /tmp 33:34:{groups}\n")),
+        ("args", json!({"args": ["arg"]}), format!("arg image /tmp 33:34:{groups}\n")),
         (
             "all",
             json!({
                 "command": ["sh", "-c", "echo $0 $A $(pwd) $(id -u):$(id -g)", "own"], "env": [{"name": "A", "value": "pod"}],
                 "workingDir": "/etc", "securityContext": {"runAsUser": 7, "runAsGroup": 8},
             }),
-            "own pod /etc 7:8\n",
+            "own pod /etc 7:8\n".to_owned(),
         ),
     ] {
         let mut container = json!({"name": "c", "image": "test/busybox:1"});
@@ -51,7 +53,7 @@ async fn what_the_image_says_is_what_runs_unless_the_pod_says_otherwise() {
         fixture.create(name, never(json!([container]))).await;
         let pod = fixture.ended(name).await;
         assert_eq!(
-            (log(&fixture, &pod).as_str(), ends(&pod)),
+            (log(&fixture, &pod), ends(&pod)),
             (want, vec!["c Completed 0 restarts=0".into()]),
             "{name}"
         );
@@ -131,9 +133,18 @@ async fn a_privileged_container_has_all_capabilities_that_there_are() {
     container["securityContext"] = json!({"privileged": true});
     fixture.create("p", never(json!([container]))).await;
     let pod = fixture.ended("p").await;
-    let own = std::fs::read_to_string("/proc/self/status").expect("readable");
-    let own =
-        own.lines().find(|line| line.starts_with("CapBnd")).expect("a line").replace("CapBnd", "CapEff");
+    let own = match is_user() {
+        // Root of a user namespace has all that the kernel knows.
+        true => {
+            let last = std::fs::read_to_string("/proc/sys/kernel/cap_last_cap").expect("readable");
+            let last: u32 = last.trim().parse().expect("a number");
+            format!("CapEff:\t{:016x}", (2_u64 << last) - 1)
+        }
+        false => {
+            let own = std::fs::read_to_string("/proc/self/status").expect("readable");
+            own.lines().find(|line| line.starts_with("CapBnd")).expect("a line").replace("CapBnd", "CapEff")
+        }
+    };
     let got = (log(&fixture, &pod), ends(&pod));
     assert_eq!(got, (format!("{own}\n"), vec!["c Completed 0 restarts=0".to_owned()]));
 }
@@ -224,13 +235,7 @@ async fn a_process_joins_a_container_with_and_without_a_terminal() {
         fixture.create("p", never(json!([script("trap 'exit 0' TERM; while :; do sleep 0.01; done")]))).await;
     fixture.running("p").await;
     let nodes = Nodes::of(std::slice::from_ref(&fixture.agent));
-    let container = windlass_streams::Container {
-        node: "here".into(),
-        namespace: "default".into(),
-        pod: "p".into(),
-        uid: pod.metadata.uid.expect("a uid"),
-        name: "c".into(),
-    };
+    let container = seen(&pod);
     for (streams, script, want, code) in [
         (Streams { stdout: true, ..Streams::default() }, "echo $A $HOSTNAME; exit 3", "image p\n", 3),
         (
@@ -265,13 +270,7 @@ async fn a_container_of_an_image_reads_what_those_send_who_attach() {
         (container["stdin"], container["stdinOnce"], container["tty"]) = (json!(true), json!(true), json!(tty));
         let pod = fixture.create(&name, never(json!([container]))).await;
         fixture.running(&name).await;
-        let container = windlass_streams::Container {
-            node: "here".into(),
-            namespace: "default".into(),
-            pod: name,
-            uid: pod.metadata.uid.expect("a uid"),
-            name: "c".into(),
-        };
+        let container = seen(&pod);
         let streams = Streams { stdin: true, stdout: true, tty, ..Streams::default() };
         let mut session = nodes.attach(container, streams).await.expect("attached");
         let mut stdin = session.stdin.take().expect("an input");
@@ -364,7 +363,7 @@ fn with_machine_pids(text: &str) -> Value {
 
 /// A command that starts a process which nobody could tell whose it is: it has no parent, session or environment of its
 /// container.
-fn daemon(sleep: &str) -> String {
+pub(super) fn daemon(sleep: &str) -> String {
     let sleeps = format!("busybox touch /up; exec busybox sleep {sleep}");
     format!("busybox setsid env -i busybox setsid busybox sh -c '{sleeps}' & while ! test -e /up; do :; done")
 }
@@ -430,4 +429,67 @@ async fn a_pod_that_sees_the_processes_of_the_machine_dies_with_its_agent_or_kee
             wait_for("the processes to go", || processes_with(&sleep).is_empty().then_some(())).await;
         }
     }
+}
+
+#[tokio::test]
+async fn containers_of_a_pod_may_share_their_processes() {
+    let (fixture, _kept) = node_with(RUNTIME, &busybox(json!({}))).await;
+    let (sleep, left) = (unique_sleep(), unique_sleep());
+    let all = "for p in /proc/[0-9]*; do busybox tr '\\0' ' ' < $p/cmdline 2>/dev/null; echo; done";
+    let container = |name: &str, text: &str| {
+        let mut container = script(text);
+        (container["name"], container["volumeMounts"]) = (json!(name), json!([{"name": "v", "mountPath": "/v"}]));
+        container
+    };
+    // The first ends, with something left that nobody could tell whose it is; the second finds the third, and ends it.
+    let first = format!("{}; touch /v/first; exit 3", daemon(&left));
+    let second = format!(
+        "test $$$$ != 1 || exit 8; while ! test -e /v/first || {all} | grep -q '^busybox sleep {left}'; do sleep 0.01; done; \
+         while ! test -e /v/third; do sleep 0.01; done; kill $(cat /v/third); exit 4"
+    );
+    let third = format!("touch /mine; echo $$$$ > /v/t; busybox mv /v/t /v/third; exec sleep {sleep}");
+    let mut spec = never(json!([container("a", &first), container("b", &second), container("d", &third)]));
+    spec["shareProcessNamespace"] = json!(true);
+    spec["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+    fixture.create("p", spec).await;
+    let pod = fixture.ended("p").await;
+    assert_eq!(ends(&pod), ["a Error 3 restarts=0", "b Error 4 restarts=0", "d Error 143 restarts=0"]);
+    assert_eq!((processes_with(&sleep), processes_with(&left)), (vec![], vec![]));
+    // Nothing is left of what held them together.
+    let place = format!("WINDLASS_KEEPER_PLACE={}", fixture.directory.path().display());
+    let keeper = processes_in(&place)[0];
+    wait_for("the end of the holder", || children(keeper).is_empty().then_some(())).await;
+}
+
+#[tokio::test]
+async fn containers_that_share_their_processes_are_killed_and_joined_one_by_one() {
+    let (fixture, _kept) = node_with(RUNTIME, &busybox(json!({}))).await;
+    let sleep = unique_sleep();
+    let mut spec = never(json!([
+        script(&format!("touch /c; {}; trap '' TERM; echo ready; while :; do sleep 0.01; done", daemon(&sleep)))
+    ]));
+    spec["initContainers"] = json!([{
+        "name": "side", "image": "test/busybox:1", "restartPolicy": "Always",
+        "command": ["sh", "-c", "touch /side; trap 'exit 6' TERM; while :; do sleep 0.01; done"],
+    }]);
+    (spec["shareProcessNamespace"], spec["terminationGracePeriodSeconds"]) = (json!(true), json!(1));
+    let pod = fixture.create("p", spec).await;
+    let running = fixture.running("p").await;
+    wait_for_text(&fixture.log(&running, "c", 0), "ready").await;
+    let nodes = Nodes::of(std::slice::from_ref(&fixture.agent));
+    for name in ["c", "side"] {
+        let container = windlass_streams::Container { name: name.into(), ..seen(&pod) };
+        let command = ["sh", "-c", &format!("test -e /{name} && ps | grep -c 'touch /side'")].map(str::to_owned).to_vec();
+        let streams = Streams { stdout: true, ..Streams::default() };
+        let session = nodes.exec(container, Exec { command, streams }).await.expect("it starts");
+        let said = session.stdout.try_fold(Vec::new(), async |all, piece| Ok([all, piece.to_vec()].concat()));
+        let (said, ended) = tokio::join!(said, session.ended);
+        let said = String::from_utf8(said.expect("read")).expect("text");
+        assert_eq!(ended, Ok(0), "{name} {said}");
+        assert!(said.trim().parse::<u32>().is_ok_and(|count| count >= 1), "{name} {said}");
+    }
+    let is_over = |pod: Option<&Pod>| pod.is_none_or(|pod| phase(pod) == "Failed");
+    let pod = fixture.watch("p", true, is_over).await.1.expect("still there");
+    assert_eq!(ends(&pod)[1], "c Error 137 restarts=0", "{:?}", ends(&pod));
+    assert_eq!(processes_with(&sleep), [0; 0]);
 }

@@ -21,6 +21,7 @@ mod nothing_left_behind;
 mod output;
 mod python_client;
 mod real_kubectl;
+mod rootless;
 mod run_flags;
 mod rust_client;
 mod server;

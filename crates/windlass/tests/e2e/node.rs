@@ -22,6 +22,11 @@ pub fn with_token(directory: &Path, token: &str, name: &str) -> Running {
 
 /// The command that runs such a node.
 pub fn command(directory: &Path, token: &str, name: &str) -> Command {
+    windlass(&args(directory, token, name))
+}
+
+/// Its arguments.
+pub fn args(directory: &Path, token: &str, name: &str) -> Vec<String> {
     let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
     let kubeconfig = std::fs::read_to_string(directory.join("kubeconfig")).expect("a kubeconfig");
     let server =
@@ -39,7 +44,7 @@ pub fn command(directory: &Path, token: &str, name: &str) -> Command {
         "--data-dir",
         &text(&directory.join(name)),
     ];
-    windlass(&args)
+    args.map(str::to_owned).to_vec()
 }
 
 /// A token that lets the node `two` do all that it has to.
@@ -61,7 +66,8 @@ async fn create(client: &Client, name: &str, policy: &str, script: &str) {
         .expect("created");
 }
 
-async fn until(client: &Client, name: &str, phase: &str) -> Value {
+/// Waits until a pod has a phase.
+pub async fn until(client: &Client, name: &str, phase: &str) -> Value {
     let pods = Api::<Pod>::default_namespaced(client.clone());
     let start = std::time::Instant::now();
     loop {

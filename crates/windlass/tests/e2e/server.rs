@@ -27,7 +27,7 @@ impl Served {
         Self::with(directory, &mut windlass(&Self::args(directory, args)))
     }
 
-    fn args<'a>(directory: &'a Path, args: &[&'a str]) -> Vec<&'a str> {
+    pub fn args<'a>(directory: &'a Path, args: &[&'a str]) -> Vec<&'a str> {
         let place = directory.to_str().expect("UTF-8");
         let base = ["server", "--data-dir", place, "--listen", "127.0.0.1:0", "--backoff-base", "10ms"];
         base.into_iter().chain(args.iter().copied()).collect()
@@ -39,7 +39,7 @@ impl Served {
         Self::with(directory, &mut command)
     }
 
-    fn with(directory: &Path, command: &mut Command) -> Self {
+    pub fn with(directory: &Path, command: &mut Command) -> Self {
         let mut running = Running::spawn(command);
         running.wait_for_lines(&["is ready at https://127.0.0.1:", "kubectl get jobs"]);
         Self { running, directory: directory.to_owned() }

@@ -32,6 +32,22 @@ pub fn windlass_in_shell(before: &str, args: &[&str]) -> Command {
     plain_command("sh", &args)
 }
 
+/// The command of a user without rights, who may write to `place`. The program is put there, for where it is others may not be
+/// able to go.
+pub fn as_user(place: &Path, args: &[&str]) -> Command {
+    let program = place.join("windlass");
+    let own = env!("CARGO_BIN_EXE_windlass");
+    if !program.exists() {
+        std::fs::hard_link(own, &program)
+            .or_else(|_| std::fs::copy(own, &program).map(drop))
+            .expect("copied");
+    }
+    let user = ["--reuid", "4242", "--regid", "4243", "--clear-groups", program.to_str().expect("UTF-8")];
+    let mut command = plain_command("setpriv", &[&user, args].concat());
+    command.env("HOME", place).env("TMPDIR", place).current_dir(place);
+    command
+}
+
 fn plain_command<S: AsRef<std::ffi::OsStr>>(program: &str, args: &[S]) -> Command {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null());
@@ -43,7 +59,7 @@ fn plain_command<S: AsRef<std::ffi::OsStr>>(program: &str, args: &[S]) -> Comman
 
 /// Runs the command to its end.
 pub fn run<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Ran {
-    finish(windlass(args), "")
+    finish(&mut windlass(args), "")
 }
 
 /// Runs `windlass run ARGS -` with the manifest on standard input.
@@ -51,18 +67,19 @@ pub fn run_manifest(args: &[&str], manifest: &str) -> Ran {
     let args: Vec<&str> = ["run"].into_iter().chain(args.iter().copied()).chain(["-"]).collect();
     let mut command = windlass(&args);
     command.stdin(Stdio::piped());
-    finish(command, manifest)
+    finish(&mut command, manifest)
 }
 
 /// The same on a machine that has no programs, and so no OCI runtime either.
 pub fn run_manifest_without_programs(manifest: &str) -> Ran {
     let mut command = windlass(&["run", "-"]);
     command.stdin(Stdio::piped()).env("PATH", "/nowhere");
-    finish(command, manifest)
+    finish(&mut command, manifest)
 }
 
-fn finish(mut command: Command, input: &str) -> Ran {
-    let mut running = Running::spawn(&mut command);
+/// Runs a command to its end, with such an input.
+pub fn finish(command: &mut Command, input: &str) -> Ran {
+    let mut running = Running::spawn(command);
     if let Some(mut stdin) = running.child.stdin.take() {
         stdin.write_all(input.as_bytes()).expect("written");
     }
