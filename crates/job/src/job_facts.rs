@@ -201,6 +201,13 @@ impl Status {
         self.failed_indexes.as_ref().is_some_and(|failed| failed.contains(index))
     }
 
+    /// No pod was counted, nor is one on its way into the counters.
+    pub(crate) fn counts_none(&self) -> bool {
+        (self.succeeded, self.failed) == (0, 0)
+            && self.completed_indexes.is_empty()
+            && self.uncounted.as_ref().is_none_or(Uncounted::is_empty)
+    }
+
     /// Sets a condition in place, or appends it. Says whether anything changed; a condition that says the same
     /// already keeps its times.
     pub fn set_condition(&mut self, condition: Condition) -> bool {

@@ -61,6 +61,8 @@ pub struct Settings {
     pub status_spacing_pods: u32,
     /// … and never waits longer than this.
     pub status_spacing_max: SignedDuration,
+    /// The first pods that end are counted when all are made that may run, or this long after the first was begun.
+    pub first_count_max: SignedDuration,
 }
 
 impl Default for Settings {
@@ -76,6 +78,7 @@ impl Default for Settings {
             status_spacing_factor: 4,
             status_spacing_pods: 250,
             status_spacing_max: SignedDuration::from_secs(2),
+            first_count_max: SignedDuration::from_secs(1),
         }
     }
 }
@@ -110,6 +113,8 @@ pub struct OwnWrites {
     pub status_written_at: Option<Timestamp>,
     /// How long that took.
     pub status_took: SignedDuration,
+    /// When the first pod was begun since the Job is not suspended.
+    pub first_pod_at: Option<Timestamp>,
     /// How long it took to make the last pod, with the wait for our turn.
     pub pod_took: SignedDuration,
     /// Those that are not answered yet.

@@ -30,7 +30,7 @@ pub(crate) struct Tally<'a> {
     pub retained: BTreeMap<u32, &'a PodFacts>,
     /// UIDs in the status that are on their way into the counters.
     pub uncounted: Recorded<'a>,
-    /// Since when the Job runs; from now on, if it was never seen running.
+    /// Since when the Job runs: when its first pod was begun; from now on, if it was never seen running.
     pub start_time: Option<Timestamp>,
 }
 
@@ -94,7 +94,9 @@ pub(crate) fn of<'a>(seen: &Observation<'a>) -> Tally<'a> {
         completed,
         failed_indexes,
         uncounted,
-        start_time: status.start_time.or(Some(seen.now).filter(|_| !job.is_suspended)),
+        start_time: status
+            .start_time
+            .or_else(|| Some(seen.own.first_pod_at.unwrap_or(seen.now)).filter(|_| !job.is_suspended)),
     }
 }
 

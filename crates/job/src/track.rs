@@ -359,15 +359,16 @@ impl Tracking<'_> {
         // One that says as much as half of what may be on its way into the counters need not wait for more.
         let says_much = self.recorded.len() * 2 >= seen.settings.uncounted_max;
         let may_wait = has_more_to_come && !says_much && old.conditions == new.conditions;
+        let makes_pods = seen.own.in_flight.creations() > 0 || fleet.makes_pods();
         let spacing = match (is_urgent, may_wait) {
             (false, _) => seen.settings.gauge_spacing,
-            (true, true) => {
-                let makes_pods = seen.own.in_flight.creations() > 0 || fleet.makes_pods();
-                seen.own.status_spacing(seen.settings, to_come(seen, tally), makes_pods)
-            }
+            (true, true) => seen.own.status_spacing(seen.settings, to_come(seen, tally), makes_pods),
             (true, false) => SignedDuration::ZERO,
         };
         let spaced = seen.own.status_written_at.map(|last| later(last, spacing));
+        let is_first = is_urgent && may_wait && makes_pods && old.counts_none();
+        let first = seen.own.first_pod_at.filter(|_| is_first);
+        let spaced = spaced.max(first.map(|at| later(at, seen.settings.first_count_max)));
         if let Some(until) = spaced.filter(|until| *until > seen.now) {
             return self.wait(until, Wait::Gauges);
         }

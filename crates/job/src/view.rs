@@ -68,6 +68,9 @@ impl JobView {
         if job.revision >= self.job.revision {
             self.job = job;
             self.own.forgive(Kind::Status);
+            if self.job.is_suspended {
+                self.own.first_pod_at = None;
+            }
         }
     }
 
@@ -99,8 +102,10 @@ impl JobView {
     /// while it is on its way.
     pub fn begin(&mut self, action: &Action, now: Timestamp) {
         self.own.in_flight.begin(action, &self.job.status, now);
-        if let Action::Release(pod) = action {
-            self.pods.mark_releasing(&pod.uid, true);
+        match action {
+            Action::Release(pod) => self.pods.mark_releasing(&pod.uid, true),
+            Action::Create(_) => _ = self.own.first_pod_at.get_or_insert(now),
+            _ => {}
         }
     }
 

@@ -70,7 +70,7 @@ fn a_pod_is_counted_while_another_is_on_its_way() {
     let first = bench.send();
     let second = bench.land(&first[0]).send();
     assert_eq!(made(&second), [(None, 1)]);
-    bench.start(&["p0"]).succeed("p0");
+    bench.advance(1).start(&["p0"]).succeed("p0");
     let record = bench.send();
     assert!(matches!(&record[..], [Action::WriteStatus(_)]), "{record:?}");
     assert_eq!(bench.send(), nothing(), "one status write at a time");
@@ -88,6 +88,29 @@ fn a_pod_is_counted_while_another_is_on_its_way() {
     assert_eq!(bench.send(), nothing(), "it is being released");
     bench.land(&release[0]).land(&second[0]).log();
     assert_eq!(bench.writes(), ["status succeeded=1 uncounted.succeeded=[]"]);
+}
+
+#[test]
+fn the_first_pods_are_counted_when_all_are_made_or_a_second_later() {
+    let begun = || {
+        let mut bench = Bench::new(job().runs(2, 3));
+        let first = bench.send();
+        let second = bench.land(&first[0]).send();
+        assert_eq!(made(&second), [(None, 1)]);
+        bench.start(&["p0"]).succeed("p0");
+        let third = bench.send();
+        assert_eq!(made(&third), [(None, 2)], "its place is free, and nothing is counted yet");
+        assert_eq!(bench.send(), nothing());
+        (bench, second, third)
+    };
+    let is_record = |stage: &[Action]| matches!(stage, [Action::WriteStatus(_)]);
+    let (mut bench, second, third) = begun();
+    bench.land(&second[0]);
+    assert_eq!(bench.send(), nothing(), "one is on its way");
+    bench.land(&third[0]);
+    assert!(is_record(&bench.send()), "all are made");
+    let (mut bench, ..) = begun();
+    assert!(is_record(&bench.advance(1).send()), "they are not made in time");
 }
 
 #[test]
