@@ -106,6 +106,7 @@ impl Calls {
     }
 
     async fn ask(&self, request: Request<Bytes>) -> kube::Result<Response<Bytes>> {
+        let _under_way = self.metrics.write_begins();
         let (head, body) = self.client.send(request.map(Body::from)).await?.into_parts();
         Ok(Response::from_parts(head, body.collect_bytes().await?))
     }

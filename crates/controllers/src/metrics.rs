@@ -40,6 +40,7 @@ struct Inner {
     requests: Counters<3>,
     request_duration: Histograms<2>,
     write_slots: Gauge,
+    under_way: Gauge,
     is_leader: Gauge,
 }
 
@@ -58,6 +59,7 @@ impl Default for Metrics {
                 Histogram::new(exponential_buckets(0.001, 2.0, 16))
             }),
             write_slots: Gauge::default(),
+            under_way: Gauge::default(),
             is_leader: Gauge::default(),
             registry: Mutex::default(),
         };
@@ -75,6 +77,11 @@ impl Default for Metrics {
             "windlass_api_write_slots",
             "Writes that may be under way at the same time; fewer after the API server answered 429",
             inner.write_slots.clone(),
+        );
+        registry.register(
+            "windlass_api_writes_under_way",
+            "Writes that the API server has not answered yet",
+            inner.under_way.clone(),
         );
         registry.register("windlass_leader", "Whether this replica is the leader", inner.is_leader.clone());
         *inner.registry.lock() = registry;
@@ -107,9 +114,29 @@ impl Metrics {
         self.0.request_duration.get_or_create(&[verb, resource]).observe(took.as_secs_f64());
     }
 
+    /// A write is under way until what is returned is dropped.
+    pub(crate) fn write_begins(&self) -> UnderWay {
+        self.0.under_way.inc();
+        UnderWay(self.0.under_way.clone())
+    }
+
+    /// Writes that the API server has not answered yet.
+    pub fn writes_under_way(&self) -> usize {
+        usize::try_from(self.0.under_way.get()).unwrap_or(0)
+    }
+
     /// So many writes may be under way at the same time.
     pub(crate) fn write_slots(&self, slots: usize) {
         self.0.write_slots.set(i64::try_from(slots).unwrap_or(i64::MAX));
+    }
+}
+
+/// A write that is not answered yet.
+pub(crate) struct UnderWay(Gauge);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 

@@ -65,11 +65,14 @@ fn with_threads(work: impl Future<Output = ExitCode>) -> ExitCode {
     with_runtime(tokio::runtime::Builder::new_multi_thread(), work)
 }
 
-/// Runs `work` on this thread, which rests a little when it is woken all the time. Threads that wake each other for every
-/// answer take more time than short work itself.
-fn with_one_thread(work: impl Future<Output = ExitCode>) -> ExitCode {
+/// Runs `work` on this thread, which rests a little when it is woken all the time, and longer when it is busy. Threads that
+/// wake each other for every answer take more time than short work itself.
+fn with_one_thread(
+    is_busy: impl Fn() -> bool + Send + Sync + 'static,
+    work: impl Future<Output = ExitCode>,
+) -> ExitCode {
     let mut kind = tokio::runtime::Builder::new_current_thread();
-    let rests = rests::Rests::default();
+    let rests = rests::Rests::new(is_busy);
     kind.on_thread_park(move || rests.take());
     with_runtime(kind, work)
 }

@@ -35,6 +35,9 @@ use health::Health;
 /// What is under way when we are asked to stop has this long to end, but never longer than the lease.
 const STOP_TIME_MAX: Duration = Duration::from_secs(8);
 
+/// With so many writes under way, answers can be taken in a few at a time.
+const BUSY_WRITES: usize = 12;
+
 /// What the command line asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -108,10 +111,13 @@ impl Error {
 /// Runs the controller until it is told to stop.
 pub fn main(options: Options) -> ExitCode {
     crate::log_to_stderr("warn");
-    with_one_thread(async { report(run(options).await, Error::code) })
+    let metrics = Metrics::default();
+    let counted = metrics.clone();
+    let is_busy = move || counted.writes_under_way() >= BUSY_WRITES;
+    with_one_thread(is_busy, async { report(run(options, metrics).await, Error::code) })
 }
 
-async fn run(options: Options) -> Result<(), Error> {
+async fn run(options: Options, metrics: Metrics) -> Result<(), Error> {
     let (base, max) = (options.backoff_base, options.backoff_max);
     if max < base {
         return Err(Error::Backoff { base, max });
@@ -120,7 +126,6 @@ async fn run(options: Options) -> Result<(), Error> {
     let lease = lease_config(&options.lease, &config.default_namespace);
     lease.check().map_err(Error::Lease)?;
     let stop = stop_on_signals()?;
-    let metrics = Metrics::default();
     let health = Health::bind(options.listen_health, metrics.clone()).await?;
     eprintln!("windlass {} controls Jobs of {}", env!("CARGO_PKG_VERSION"), config.cluster_url);
     eprintln!("health and metrics at http://{}", health.address());
