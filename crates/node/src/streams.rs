@@ -24,6 +24,7 @@ use crate::logs::{self, PodName, follow};
 use crate::oci::Exec as Joining;
 use crate::pod::Context;
 use crate::runtimes::host::Event;
+use crate::runtimes::keeper::MARKER;
 use crate::runtimes::streams::Ends;
 use crate::runtimes::{Guest, Process, StartError};
 
@@ -109,11 +110,18 @@ impl Table {
 
 impl Live {
     fn guest(self, argv: Vec<String>, has_terminal: bool) -> Guest {
-        let argv = match &self.exec {
-            Some(exec) => exec.command(argv, has_terminal),
-            None => argv,
-        };
-        Guest { argv, env: self.env, cwd: self.cwd, has_terminal, is_apart: self.is_apart }
+        let is_apart = self.is_apart;
+        match self.exec {
+            Some(Joining { direct: Some((mut env, cwd)), .. }) => {
+                env.extend(self.env.into_iter().filter(|(name, _)| name == MARKER));
+                Guest { argv, env, cwd, has_terminal, is_apart }
+            }
+            Some(exec) => {
+                let argv = exec.command(argv, has_terminal);
+                Guest { argv, env: self.env, cwd: self.cwd, has_terminal, is_apart }
+            }
+            None => Guest { argv, env: self.env, cwd: self.cwd, has_terminal, is_apart },
+        }
     }
 }
 

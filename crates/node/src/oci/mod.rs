@@ -153,6 +153,8 @@ pub struct Exec {
     pub id: String,
     /// Why none can.
     pub refused: Option<&'static str>,
+    /// It does so by itself, for the runtime can't: with this environment and working directory.
+    pub direct: Option<(Vec<(String, String)>, PathBuf)>,
 }
 
 impl Exec {
@@ -218,7 +220,13 @@ mod tests {
             (Kind::Runc, false, vec!["x", "exec", "i", "ls", "-l"]),
             (Kind::Runc, true, vec!["x", "exec", "--tty", "i", "ls", "-l"]),
         ] {
-            let exec = Exec { kind, prefix: vec!["x".into(), "exec".into()], id: "i".into(), refused: None };
+            let exec = Exec {
+                kind,
+                prefix: vec!["x".into(), "exec".into()],
+                id: "i".into(),
+                refused: None,
+                direct: None,
+            };
             assert_eq!(exec.command(vec!["ls".into(), "-l".into()], has_terminal), want);
         }
     }

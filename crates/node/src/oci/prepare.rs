@@ -21,7 +21,7 @@ use crate::prepare::{self, Error, Prepared};
 use crate::runtimes::keeper::MARKER;
 use crate::runtimes::sandbox::{Mount, Pids, Root, Sandbox};
 use crate::runtimes::{Process, Starts};
-use crate::{env, input, mounts, services, status};
+use crate::{env, input, mounts, security, services, status};
 
 /// Where programs are when neither image nor pod says so.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -105,6 +105,7 @@ pub(crate) async fn process(
         }
         false => image.layers.clone(),
     };
+    let has_own_user = is_rootless && !rootless::can_be_joined(&user);
     let pids = pids(pod, spec);
     let group = context.group(pod, container, run, pids != Pids::Own).map_err(Error::create)?;
     let held_by = group.as_ref().and_then(|group| group.holds.clone());
@@ -129,8 +130,17 @@ pub(crate) async fn process(
         },
         pids,
         is_rootless,
+        has_own_user,
     };
+    // What holds for processes that join without the runtime; the others have it from there.
+    let held: Vec<String> =
+        serde_json::from_value(config["process"]["capabilities"]["bounding"].clone()).unwrap_or_default();
     let sandbox = Sandbox {
+        keeps_privileges_down: has_own_user && config["process"]["noNewPrivileges"] == true,
+        dropped_capabilities: match has_own_user {
+            true => !security::bits(held.iter().map(String::as_str)).map_err(Error::config)?,
+            false => 0,
+        },
         mounts: parts,
         cgroups: group.iter().flat_map(Group::members).collect(),
         held_by,
@@ -148,9 +158,11 @@ pub(crate) async fn process(
         input: input::kind(container),
         log_limits: context.config.log_limits,
     };
-    let refused = (is_rootless && !rootless::can_be_joined(&user)).then_some(rootless::NO_EXEC);
-    let exec =
-        Exec { kind: oci.runtime.kind, prefix: oci.runtime.exec(&paths), id: paths.id.clone(), refused };
+    let refused = (has_own_user && spec::has_seccomp(spec, container)).then_some(rootless::NO_EXEC);
+    let cwd = PathBuf::from(working_dir(container, &image.config.config));
+    let direct = has_own_user.then_some((environment, cwd));
+    let (kind, prefix, id) = (oci.runtime.kind, oci.runtime.exec(&paths), paths.id.clone());
+    let exec = Exec { kind, prefix, id, refused, direct };
     Ok(Prepared { process, group, bundle: Some(paths.root), exec: Some(exec) })
 }
 

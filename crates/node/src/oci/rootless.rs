@@ -4,19 +4,19 @@
 use k8s_openapi::api::core::v1::{Container, ExecAction, PodSpec};
 use serde_json::{Value, json};
 
-use super::Kind;
+use super::{Kind, spec};
 use crate::runtimes::sandbox::User;
 
-/// Why no process joins a container of another user than root: crun (1.8.1) wants to be root there first.
-pub const NO_EXEC: &str =
-    "this node is not root, and crun lets processes join containers of the user 0 of group 0 only";
+/// Why no process joins a container: crun (1.8.1) wants to be root there first, and without it there is nobody to filter system
+/// calls.
+pub const NO_EXEC: &str = "this node is not root, and with a seccompProfile processes join containers of the user 0 of group 0 only";
 
 /// The user of a container, or why it can't have this one. The groups that only the image gives are left out.
-pub fn user(spec: &PodSpec, container: &Container, user: User, kind: Kind) -> Result<User, String> {
-    if spec.host_pid == Some(true) {
+pub fn user(pod: &PodSpec, container: &Container, user: User, kind: Kind) -> Result<User, String> {
+    if pod.host_pid == Some(true) {
         return Err("hostPID needs root, and this node is not root".into());
     }
-    let context = spec.security_context.as_ref();
+    let context = pod.security_context.as_ref();
     let asked = context.iter().flat_map(|c| c.supplemental_groups.iter().flatten().chain(&c.fs_group));
     if let Some(group) = asked.copied().find(|group| *group != i64::from(user.gid)) {
         return Err(format!(
@@ -31,7 +31,7 @@ pub fn user(spec: &PodSpec, container: &Container, user: User, kind: Kind) -> Re
             user.uid, user.gid
         ));
     }
-    if !can_be_joined(&user) && has_commands(container) {
+    if !can_be_joined(&user) && has_commands(container) && spec::has_seccomp(pod, container) {
         return Err(format!(
             "cannot run commands of probes and hooks as user {} of group {}: {NO_EXEC}",
             user.uid, user.gid
@@ -40,7 +40,7 @@ pub fn user(spec: &PodSpec, container: &Container, user: User, kind: Kind) -> Re
     Ok(User { groups: Vec::new(), ..user })
 }
 
-/// Whether processes can join a container of this user.
+/// Whether the runtime lets processes join a container of this user.
 pub fn can_be_joined(user: &User) -> bool {
     (user.uid, user.gid) == (0, 0)
 }
@@ -131,13 +131,15 @@ mod tests {
             (&hooked, (0, 34), false),
             (&by_network, (33, 34), true),
         ] {
-            let (spec, container) =
-                (PodSpec::default(), serde_json::from_value(container.clone()).expect("a container"));
+            let mut container = container.clone();
+            container["securityContext"] = json!({"seccompProfile": {"type": "RuntimeDefault"}});
+            let (pod, container) =
+                (PodSpec::default(), serde_json::from_value(container).expect("a container"));
             let want = format!(
                 "cannot run commands of probes and hooks as user {} of group {}: {NO_EXEC}",
                 ids.0, ids.1
             );
-            let got = user(&spec, &container, of(ids), Kind::Crun).map(drop);
+            let got = user(&pod, &container, of(ids), Kind::Crun).map(drop);
             assert_eq!(got, if is_fine { Ok(()) } else { Err(want) }, "{container:?} {ids:?}");
         }
         for (spec, ids, kind, want) in [

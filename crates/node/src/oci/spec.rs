@@ -100,12 +100,7 @@ pub fn config(view: &View<'_>) -> Result<Value, Error> {
         "maskedPaths": paths(&MASKED),
         "readonlyPaths": paths(&READ_ONLY),
     });
-    let seccomp = own.and_then(|c| c.seccomp_profile.as_ref()).or(view
-        .pod
-        .security_context
-        .as_ref()
-        .and_then(|p| p.seccomp_profile.as_ref()));
-    if !is_privileged && seccomp.is_some_and(|profile| profile.type_ == "RuntimeDefault") {
+    if has_seccomp(view.pod, view.container) {
         linux["seccomp"] = seccomp::default_profile();
     }
     Ok(json!({
@@ -130,6 +125,15 @@ pub fn config(view: &View<'_>) -> Result<Value, Error> {
         "mounts": mounts(view.mounts, is_privileged),
         "linux": linux,
     }))
+}
+
+/// Whether system calls of a container are filtered.
+pub fn has_seccomp(pod: &PodSpec, container: &Container) -> bool {
+    let own = container.security_context.as_ref();
+    let of_pod = pod.security_context.as_ref().and_then(|p| p.seccomp_profile.as_ref());
+    let profile = own.and_then(|c| c.seccomp_profile.as_ref()).or(of_pod);
+    own.and_then(|c| c.privileged) != Some(true)
+        && profile.is_some_and(|profile| profile.type_ == "RuntimeDefault")
 }
 
 fn device(device: &Device) -> Value {

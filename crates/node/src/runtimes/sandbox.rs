@@ -90,6 +90,8 @@ pub struct Root {
     pub pids: Pids,
     /// Who mounts it is root of a user namespace only.
     pub is_rootless: bool,
+    /// The container has one more user namespace, which the runtime lets nobody join: who joins does it without the runtime.
+    pub has_own_user: bool,
 }
 
 /// Which processes a container of an image sees. One that does not see its own only has no pid namespace that all of it would
@@ -193,8 +195,18 @@ impl Sandbox {
 
     /// The namespaces of a process that was set up so.
     pub(super) fn namespaces(&self, pid: i32) -> io::Result<Vec<OwnedFd>> {
-        if self.image.is_some() {
-            return Ok(vec![fs::File::open(format!("/proc/{pid}/ns/mnt"))?.into()]);
+        if let Some(root) = &self.image {
+            let (process, names): (i32, &[&str]) = match root.has_own_user {
+                true => (first_child(pid)?, &["mnt", "uts", "ipc", "user"]),
+                false => (pid, &["mnt"]),
+            };
+            // Into one that this process is in already nobody has to go, or may.
+            let is_other = |name: &&&str| {
+                let of = |process: &str| fs::read_link(format!("/proc/{process}/ns/{name}")).ok();
+                of("self") != of(&process.to_string())
+            };
+            let open = |name: &&str| Ok(fs::File::open(format!("/proc/{process}/ns/{name}"))?.into());
+            return names.iter().filter(is_other).map(open).collect();
         }
         if !self.needs_namespace() {
             return Ok(Vec::new());
@@ -229,8 +241,12 @@ impl Sandbox {
 
     /// The pid namespace that a process has to be in that joins one that runs.
     pub(super) fn pid_namespace(&self, pid: i32) -> io::Result<Option<OwnedFd>> {
-        let open = || fs::File::open(format!("/proc/{pid}/ns/pid")).map(OwnedFd::from);
-        self.has_other_pids().then(open).transpose()
+        if !self.has_other_pids() {
+            return Ok(None);
+        }
+        let has_own_user = self.image.as_ref().is_some_and(|root| root.has_own_user);
+        let process = if has_own_user { first_child(pid)? } else { pid };
+        fs::File::open(format!("/proc/{process}/ns/pid")).map(|file| Some(file.into()))
     }
 
     /// Prepares the files of a container for the runtime that makes it. This process is in the pid namespace of that.
@@ -612,6 +628,13 @@ fn split(target: &Path) -> io::Result<(PathBuf, Vec<std::ffi::OsString>)> {
             Err(error) => return Err(error),
         }
     }
+}
+
+/// The first process that a process has started.
+fn first_child(pid: i32) -> io::Result<i32> {
+    let all = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+    let first = all.split_ascii_whitespace().next().and_then(|child| child.parse().ok());
+    first.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 /// A path to an open file, whatever happens to its names.

@@ -100,21 +100,52 @@ async fn whoever_it_is_a_container_may_use_its_files_and_nobody_elses() {
 }
 
 #[tokio::test]
-async fn no_process_joins_a_container_of_another_user_than_root() {
+async fn processes_join_a_container_of_another_user() {
     if !is_user() {
         return;
     }
-    let (fixture, _kept) = node_with(USERS, &busybox(json!({"User": "web"}))).await;
-    fixture.create("p", never(json!([script("trap 'exit 0' TERM; while :; do sleep 0.01; done")]))).await;
-    let pod = fixture.running("p").await;
+    let (fixture, _kept) =
+        node_with(USERS, &busybox(json!({"User": "web", "WorkingDir": "/tmp", "Env": ["A=image"]}))).await;
     let nodes = Nodes::of(std::slice::from_ref(&fixture.agent));
+    let run = "touch /mine; trap 'exit 0' TERM; while :; do sleep 0.01; done";
+    // By number, for the group alone makes a difference: that is root, with the rights of a container.
+    for (name, context, want) in [
+        ("web", json!({"allowPrivilegeEscalation": false}), "33 34 /tmp image sh 0000000000000000 1\n"),
+        ("rootish", json!({"runAsUser": 0, "runAsGroup": 5}), "0 5 /tmp image sh 00000000a00425fb 0\n"),
+    ] {
+        let mut container = script(run);
+        container["securityContext"] = context;
+        container["readinessProbe"] =
+            json!({"exec": {"command": ["stat", "/mine"]}, "periodSeconds": 1, "timeoutSeconds": 60});
+        fixture.create(name, never(json!([container]))).await;
+        let is_ready = |pod: &Pod| common::fixture::condition(pod, "Ready").starts_with("True");
+        let pod = fixture.until(name, is_ready).await;
+        let field =
+            |name: &str| format!("$(grep {name}: /proc/self/status | while read a b; do echo $b; done)");
+        let said = format!(
+            "echo $(id -u) $(id -g) $(pwd) $A $(cat /proc/1/comm) {} {}; test -e /mine && exit 3",
+            field("CapEff"),
+            field("NoNewPrivs")
+        );
+        let command = ["sh", "-c", &said].map(str::to_owned).to_vec();
+        let streams = Streams { stdout: true, ..Streams::default() };
+        let session = nodes.exec(seen(&pod), Exec { command, streams }).await.expect("it starts");
+        let said = session.stdout.try_fold(Vec::new(), async |all, piece| Ok([all, piece.to_vec()].concat()));
+        let (said, ended) = tokio::join!(said, session.ended);
+        assert_eq!((String::from_utf8_lossy(&said.expect("read")).as_ref(), ended), (want, Ok(3)), "{name}");
+    }
+
+    // Nobody would filter what it calls.
+    let mut filtered = script(run);
+    filtered["securityContext"] = json!({"seccompProfile": {"type": "RuntimeDefault"}});
+    fixture.create("filtered", never(json!([filtered.clone()]))).await;
+    let pod = fixture.running("filtered").await;
     let exec = Exec { command: vec!["id".into()], streams: Streams::default() };
     let refused = nodes.exec(seen(&pod), exec).await.err().expect("refused").to_string();
-    let want = "this node is not root, and crun lets processes join containers of the user 0 of group 0 only";
+    let want = "this node is not root, and with a seccompProfile processes join containers of the user 0 of group 0 only";
     assert!(refused.ends_with(want), "{refused}");
-    let mut probed = script("true");
-    probed["readinessProbe"] = json!({"exec": {"command": ["true"]}});
-    fixture.create("probed", never(json!([probed]))).await;
+    filtered["readinessProbe"] = json!({"exec": {"command": ["true"]}});
+    fixture.create("probed", never(json!([filtered]))).await;
     let pod = fixture.until("probed", waits_with("CreateContainerConfigError")).await;
     let want = format!("cannot run commands of probes and hooks as user 33 of group 34: {want}");
     assert_eq!(message(&pod), want);
