@@ -45,12 +45,12 @@ impl Patch {
                 let patch = json_patch::Patch::deserialize(value).map_err(|_| Status::patch_failed())?;
                 Ok(Self::Json(patch))
             }
-            MERGE_PATCH => Ok(Self::Merge(decode_map(body)?)),
+            MERGE_PATCH => Ok(Self::Merge(map(parse(body)?)?)),
             STRATEGIC_PATCH => {
                 // upstream: of this type alone it is not said that it is a patch
-                serde_json::from_slice::<Value>(body)
+                let value = serde_json::from_slice::<Value>(body)
                     .map_err(|error| Status::bad_request(go_json::syntax(body, &error)))?;
-                Ok(Self::Strategic(decode_map(body)?))
+                Ok(Self::Strategic(map(value)?))
             }
             _ => Err(Status::unsupported_patch()),
         }
@@ -198,8 +198,7 @@ fn unreadable(why: &str) -> Status {
     Status::bad_request(format!("error decoding patch: {why}"))
 }
 
-fn decode_map(body: &[u8]) -> Result<Value> {
-    let value = parse(body)?;
+fn map(value: Value) -> Result<Value> {
     if value.is_object() {
         Ok(value)
     } else {

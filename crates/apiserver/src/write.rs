@@ -166,7 +166,10 @@ pub(crate) fn patch(
     let texts = RefCell::new(Warnings::new());
     let mut written = update(shared, target, scope, Some(&writer), query.dry_run("PatchOptions")?, |old| {
         let mut new = patch.apply(target.resource, old)?;
-        texts.replace(patch.check_fields(target.resource, body, &new, old, validation)?);
+        // Components of this process change what they have types for.
+        if writer.is_tracked {
+            texts.replace(patch.check_fields(target.resource, body, &new, old, validation)?);
+        }
         check_place(&mut new, target)?;
         check_name(&new, target)?;
         apply::check_uid(target.resource, &new, old)?;

@@ -52,7 +52,8 @@ pub(crate) struct Writer {
     pub(crate) name: String,
     /// Empty for the object itself.
     pub(crate) subresource: &'static str,
-    /// Whether objects that it creates say who owns their fields.
+    /// Whether objects that it creates say who owns their fields, and fields that its patches give are looked for in their
+    /// types. Not so for components of this process.
     pub(crate) is_tracked: bool,
 }
 
