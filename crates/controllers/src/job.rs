@@ -283,9 +283,10 @@ fn spawn_worker<K, F>(
                 () = cancel.cancelled() => return,
                 key = queue(&shared).next() => key,
             };
-            // A task of its own: a bug that one key brings out must not stop the work on all others.
-            if let Err(error) = tokio::spawn(work(Arc::clone(&shared), key.clone())).await {
-                tracing::error!(%error, "work on a Job ended badly");
+            // A bug that one key brings out must not stop the work on all others.
+            let done = AssertUnwindSafe(work(Arc::clone(&shared), key.clone())).catch_unwind();
+            if done.await.is_err() {
+                tracing::error!("work on a Job ended badly");
                 queue(&shared).retry(key.clone());
             }
             queue(&shared).done(&key);
