@@ -46,6 +46,7 @@ async fn run(at_once: usize) -> Duration {
             env: vec![(keeper::MARKER.into(), format!("{i}"))],
             cwd: "/".into(),
             log: logs.join(format!("{i}.log")),
+            makes_log_late: false,
             sandbox: None,
             starts: None,
             input: windlass_node::runtimes::Input::Nothing,

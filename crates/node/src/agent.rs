@@ -111,6 +111,9 @@ pub struct Config {
     pub keeps_logs: bool,
     /// How much of the output of a container is kept; `None`: all.
     pub log_limits: Option<LogLimits>,
+    /// No agent comes after this one, and nobody asks for what a pod has left: a log is made when its container prints
+    /// something, though to another agent it would say that the container was begun, and the files of a pod go when it ends.
+    pub is_of_one_run: bool,
 }
 
 impl Config {
@@ -139,6 +142,7 @@ impl Config {
             isolation: isolation::Wanted::default(),
             keeps_logs: false,
             log_limits: Some(LogLimits::default()),
+            is_of_one_run: false,
         }
     }
 }

@@ -47,6 +47,11 @@ impl Files {
         &self.uid
     }
 
+    /// Whether there is anything but logs.
+    pub(crate) fn has_own(&self) -> bool {
+        self.own.exists()
+    }
+
     /// Removes them; the logs only if they are not to be kept. Links in them are not followed.
     pub(crate) fn remove(&self, keeps_logs: bool) {
         if self.uid.is_empty() {

@@ -125,6 +125,7 @@ pub(crate) async fn given(host: &Host, data_dir: &Path) -> Isolation {
             env: Vec::new(),
             cwd: "/".into(),
             log: directory.join(name),
+            makes_log_late: false,
             sandbox: Some(Box::new(sandbox)),
             starts: None,
             input: Input::Nothing,

@@ -55,6 +55,7 @@ mod prepare;
 mod register;
 mod services;
 mod survey;
+mod watched;
 mod writes;
 
 pub use agent::{Agent, Capacity, Config, Error, Eviction, Oci};

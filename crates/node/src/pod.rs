@@ -13,6 +13,7 @@ use std::time::Duration;
 use futures::future::{BoxFuture, OptionFuture};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -217,8 +218,8 @@ pub(crate) struct Done {
 }
 
 /// Whether a pod that has ended was also deleted, and waits for the node to say that it may go.
-pub(crate) fn awaits_last_delete(pod: &Pod) -> bool {
-    pod.metadata.deletion_timestamp.is_some() && pod.metadata.deletion_grace_period_seconds != Some(0)
+pub(crate) fn awaits_last_delete(pod: &ObjectMeta) -> bool {
+    pod.deletion_timestamp.is_some() && pod.deletion_grace_period_seconds != Some(0)
 }
 
 /// Lets a pod that has ended go.

@@ -23,6 +23,7 @@ use crate::pressure::Pressure;
 use crate::register::Health;
 use crate::shutdown;
 use crate::survey::{self, Findings, Spot};
+use crate::watched::WatchedPod;
 
 /// How long to wait for the end of an evicted pod before the next has to go.
 const EVICTION_PATIENCE: Duration = Duration::from_secs(30);
@@ -99,7 +100,7 @@ impl Pods {
 
     pub(crate) async fn run(mut self, mut stopped: oneshot::Receiver<Duration>) {
         let selector = format!("spec.nodeName={}", self.context.config.node_name);
-        let pods = kube::Api::<Pod>::all(self.context.config.client.clone());
+        let pods = kube::Api::<WatchedPod>::all(self.context.config.client.clone());
         let events = watcher(pods, watcher::Config::default().fields(&selector)).default_backoff();
         let mut events = std::pin::pin!(events);
         let mut listed = HashSet::new();
@@ -138,12 +139,12 @@ impl Pods {
         while self.tasks.join_next().await.is_some() {}
     }
 
-    fn on_event(&mut self, event: watcher::Event<Pod>, listed: &mut HashSet<String>) {
+    fn on_event(&mut self, event: watcher::Event<WatchedPod>, listed: &mut HashSet<String>) {
         match event {
             watcher::Event::Init => listed.clear(),
             watcher::Event::InitApply(pod) => {
                 listed.extend(pod.metadata.uid.clone());
-                self.on_pod(pod);
+                self.on_watched(pod);
             }
             watcher::Event::InitDone => {
                 let gone = self.entries.keys().filter(|uid| !listed.contains(*uid));
@@ -156,8 +157,22 @@ impl Pods {
                 }
                 listed.clear();
             }
-            watcher::Event::Apply(pod) => self.on_pod(pod),
+            watcher::Event::Apply(pod) => self.on_watched(pod),
             watcher::Event::Delete(pod) => self.on_gone(pod.metadata.uid.as_deref().unwrap_or_default()),
+        }
+    }
+
+    fn on_watched(&mut self, pod: WatchedPod) {
+        let meta = &pod.metadata;
+        let entry = meta.uid.as_ref().and_then(|uid| self.entries.get(uid));
+        // A pod that has ended is not touched again, but for its last delete.
+        if entry.is_some_and(|entry| entry.updates.is_none()) && !pod::awaits_last_delete(meta) {
+            return;
+        }
+        let (namespace, name) = (meta.namespace.clone(), meta.name.clone());
+        match pod.read() {
+            Ok(pod) => self.on_pod(pod),
+            Err(error) => tracing::warn!(%error, ?namespace, ?name, "read a pod of this node"),
         }
     }
 
@@ -177,7 +192,7 @@ impl Pods {
             let _ = updates.send(Update::Changed(Box::new(pod)));
         } else if is_terminal {
             // A pod that has ended is not touched again, but for its last delete.
-            if pod::awaits_last_delete(&pod) && !entry.is_deleted {
+            if pod::awaits_last_delete(&pod.metadata) && !entry.is_deleted {
                 entry.is_deleted = true;
                 self.tasks.spawn(pod::delete_last(self.context.clone(), pod));
             }
@@ -299,6 +314,10 @@ impl Pods {
                 if let Some(entry) = self.entries.get_mut(&done.uid) {
                     entry.updates = None;
                     entry.is_deleted |= done.is_deleted;
+                    if self.context.config.is_of_one_run && entry.files.has_own() {
+                        let files = entry.files.clone();
+                        tokio::task::spawn_blocking(move || files.remove(true));
+                    }
                 }
                 if let Some(files) = self.leaving.remove(&done.uid) {
                     self.remove(files);

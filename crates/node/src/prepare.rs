@@ -92,7 +92,8 @@ pub(crate) async fn process(
     let cwd = context.config.work_dir.join(container.working_dir.as_deref().unwrap_or_default());
     let sandbox = sandbox.map(Box::new);
     let (input, log_limits) = (input::kind(container), context.config.log_limits);
-    let process = Process { argv, env, cwd, log, sandbox, starts: None, input, log_limits };
+    let makes_log_late = context.config.is_of_one_run;
+    let process = Process { argv, env, cwd, log, makes_log_late, sandbox, starts: None, input, log_limits };
     Ok(Prepared { process, group, bundle, exec: None })
 }
 
@@ -101,12 +102,15 @@ pub(crate) fn marker(pod: &Pod, container: &Container, run: i32) -> String {
     format!("{}/{}/{run}", pod.metadata.uid.as_deref().unwrap_or_default(), container.name)
 }
 
-/// Where its output goes, in a directory that is there.
+/// Where its output goes, in a directory that is there, or is made with the log.
 pub(crate) fn log(context: &Context, pod: &Pod, container: &Container, run: i32) -> Result<PathBuf, Error> {
     let log = logs::path(&context.logs, pod_name(pod), &container.name, run);
     let directory = log.parent().unwrap_or(&context.logs);
-    std::fs::create_dir_all(directory)
-        .map_err(|error| Error::create(format!("create log directory {}: {error}", directory.display())))?;
+    if !context.config.is_of_one_run {
+        std::fs::create_dir_all(directory).map_err(|error| {
+            Error::create(format!("create log directory {}: {error}", directory.display()))
+        })?;
+    }
     if context.config.log_limits.is_some() && run >= RUNS_KEPT {
         let old = logs::path(&context.logs, pod_name(pod), &container.name, run - RUNS_KEPT);
         if let Err(error) = logs::clear(&old) {

@@ -6,7 +6,10 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
+use kube::Resource;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::core::Request;
+use serde::de::IgnoredAny;
 
 /// The longest pause between two tries.
 const RETRY_MAX: Duration = Duration::from_secs(5);
@@ -36,8 +39,14 @@ pub(crate) fn status(
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let name = pod.metadata.name.clone().unwrap_or_default();
     async move {
-        let pods = kube::Api::<Pod>::namespaced(client, &namespace);
-        let result = pods.patch_status(&name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+        let pods = Request::new(Pod::url_path(&(), Some(&namespace)));
+        let patch = Patch::Strategic(patch);
+        let request = pods.patch_subresource("status", &name, &PatchParams::default(), &patch);
+        // The pod that is answered is known.
+        let result = match request {
+            Ok(request) => client.request::<IgnoredAny>(request).await,
+            Err(error) => Err(kube::Error::BuildRequest(error)),
+        };
         judge(result.err(), "patch status", &namespace, &name)
     }
     .boxed()

@@ -42,6 +42,7 @@ impl Fixture {
             ],
             cwd: "/".into(),
             log: self.directory.path().join(format!("{name}.log")),
+            makes_log_late: false,
             sandbox: None,
             starts: None,
             input: Input::Nothing,
@@ -309,7 +310,8 @@ fn agent_process() {
         let env = vec![("PATH".into(), "/usr/bin:/bin".into())];
         let argv = ["sh", "-c", &script].map(str::to_owned).to_vec();
         let (input, cwd) = (Input::Nothing, "/".into());
-        let process = Process { argv, env, cwd, log, sandbox: None, starts: None, input, log_limits: None };
+        let (makes_log_late, sandbox, starts, log_limits) = (false, None, None, None);
+        let process = Process { argv, env, cwd, log, makes_log_late, sandbox, starts, input, log_limits };
         host.run(process, None, |_| {});
         std::future::pending::<()>().await;
     });

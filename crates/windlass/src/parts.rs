@@ -45,6 +45,8 @@ pub struct Setup {
     pub keeps_logs: bool,
     /// How much of the output of a container is kept; all if `None`.
     pub log_limits: Option<LogLimits>,
+    /// Nobody asks for what pods have left: it goes when they end, and logs are made when there is something to log.
+    pub is_of_one_run: bool,
     /// The certificate that pods trust, if there is one.
     pub root_ca: Option<String>,
     /// Also what a cluster has for objects that live longer than one Job: collection of what nobody owns, Jobs whose time
@@ -85,13 +87,14 @@ impl Parts {
             gates: setup.gates,
             observer: setup.observer.clone(),
             cluster: Some(Arc::clone(&cluster)),
+            // Nobody reads the events of a run.
+            pod_events: setup.keeps_house,
             ..job::Config::default()
         };
         let metrics = config.metrics.clone();
         tasks.spawn(JobController::new(client.clone(), config).run(cancel.clone()));
         let scheduling = windlass_scheduler::Config {
             gates: setup.gates,
-            // Nobody reads the events of a run.
             publishes_events: setup.keeps_house,
             ..windlass_scheduler::Config::default()
         };
@@ -114,6 +117,7 @@ impl Parts {
             config.gates = setup.gates;
             config.keeps_logs = setup.keeps_logs;
             config.log_limits = setup.log_limits;
+            config.is_of_one_run = setup.is_of_one_run;
             // Nobody would read them in a run of one Job.
             config.events = setup.keeps_house.then(|| crate::node::publish(client));
             agents.push(Agent::start(config).await?);

@@ -153,6 +153,7 @@ pub(crate) async fn process(
         env: vec![("PATH".into(), PATH.into()), (MARKER.into(), marker)],
         cwd: "/".into(),
         log: prepare::log(context, pod, container, run)?,
+        makes_log_late: context.config.is_of_one_run,
         sandbox: Some(Box::new(sandbox)),
         starts: Some(Starts { told_by: paths.started.clone(), errors: paths.errors.clone() }),
         input: input::kind(container),

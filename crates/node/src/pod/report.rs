@@ -84,9 +84,10 @@ impl Work {
             let outcome = writes::status(self.context.config.client.clone(), &self.pod, patch).await;
             let is_retry = outcome == Outcome::Retry;
             self.on_written(outcome);
-            if is_retry {
-                tokio::time::sleep(self.write_delay).await;
+            if !is_retry {
+                break;
             }
+            tokio::time::sleep(self.write_delay).await;
         }
         updates.close();
         let mut unheard = None;
@@ -98,9 +99,13 @@ impl Work {
             }
         }
         let newest = unheard.as_deref().unwrap_or(&self.pod);
-        let is_deleted = !self.is_gone && awaits_last_delete(newest);
+        let is_deleted = !self.is_gone && awaits_last_delete(&newest.metadata);
         if is_deleted {
             writes::delete(&self.context.config.client, newest).await;
+        }
+        // Who hears of the end may remove all that the pod has.
+        for removal in std::mem::take(&mut self.removals) {
+            let _ = removal.await;
         }
         Done { uid: self.pod.metadata.uid.clone().unwrap_or_default(), is_deleted, unheard }
     }

@@ -1,5 +1,6 @@
 //! What a pod's task does: starts, hears, stops.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
 use rustix::process::Signal;
+use tokio::task::JoinHandle;
 
 use super::image::Progress;
 use super::{Context, Notice, Order, Update, events};
@@ -53,6 +55,8 @@ pub(super) struct Work {
     running_images: Vec<Option<Arc<Image>>>,
     /// The bundle of it.
     bundles: Vec<Option<PathBuf>>,
+    /// Bundles that are being removed.
+    pub(super) removals: Vec<JoinHandle<()>>,
     /// The volumes of the pod are there.
     has_volumes: bool,
     /// Who keeps the files of volumes up to date; ends with the pod.
@@ -100,6 +104,7 @@ impl Work {
             images: plans.iter().map(|_| Progress::default()).collect(),
             running_images: vec![None; plans.len()],
             bundles: vec![None; plans.len()],
+            removals: Vec::new(),
             has_volumes: false,
             refresher: None,
             attendants: plans.iter().map(|_| Vec::new()).collect(),
@@ -398,11 +403,12 @@ impl Work {
         }
         self.running_images[place] = None;
         if let Some(bundle) = self.bundles[place].take() {
-            tokio::task::spawn_blocking(move || {
+            self.removals.retain(|removal| !removal.is_finished());
+            self.removals.push(tokio::task::spawn_blocking(move || {
                 if let Err(error) = oci::bundle::remove(&bundle) {
                     tracing::warn!(%error, path = %bundle.display(), "remove a bundle");
                 }
-            });
+            }));
         }
         self.context.running.remove(self.uid(), &self.plans[place].name);
     }
@@ -540,7 +546,13 @@ impl Work {
             return said;
         }
         let path = logs::path(&self.context.logs, prepare::pod_name(&self.pod), &self.plans[place].name, run);
-        logs::tail(&path).unwrap_or_else(|error| format!("read log {}: {error}", path.display()))
+        let is_silent =
+            |error: &io::Error| self.context.config.is_of_one_run && error.kind() == io::ErrorKind::NotFound;
+        match logs::tail(&path) {
+            Ok(text) => text,
+            Err(error) if is_silent(&error) => String::new(),
+            Err(error) => format!("read log {}: {error}", path.display()),
+        }
     }
 
     pub(super) fn on_update(&mut self, update: Update) {

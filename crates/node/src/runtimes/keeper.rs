@@ -27,8 +27,10 @@
 //! Process ids cannot be confused: the keeper alone reaps, so a pid it knows is not reused under it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -66,6 +68,9 @@ const ENVIRONMENT_END: usize = 48;
 
 /// How often to kill what the first process of a container has left, a millisecond apart, before the runtime is killed too.
 const END_OTHERS_TRIES: u32 = 200;
+
+/// What is read at once of a list of processes.
+const LIST_BYTES: usize = 4096;
 
 /// The longest text of a runtime that is passed on.
 const RUNTIME_ERROR_BYTES_MAX: usize = 4096;
@@ -140,6 +145,7 @@ async fn keep(socket: std::os::unix::net::UnixStream, files: Option<Rlimit>) -> 
         starts,
         firsts,
         files,
+        children: Children::new(),
         out: Vec::new(),
         write,
     };
@@ -273,6 +279,7 @@ struct Keeper {
     firsts: tokio::sync::mpsc::UnboundedSender<i32>,
     /// How many files a process may have open that did not need as many as the keeper.
     files: Option<Rlimit>,
+    children: Children,
     out: Vec<u8>,
     write: OwnedWriteHalf,
 }
@@ -456,7 +463,7 @@ impl Keeper {
 
     fn finish_ended(&mut self) {
         let mut alive = BTreeSet::new();
-        for child in children() {
+        for child in self.children.now() {
             if self.is_running(child) || self.holders.values().any(|holder| *holder == child) {
                 continue;
             }
@@ -596,7 +603,7 @@ fn spawn(
         |error: io::Error| StartError::Log { path: process.log.clone(), error: error.to_string() };
     let sandbox = process.sandbox.as_deref();
     let mut command = command(&process.argv, &process.env, &process.cwd, sandbox.is_some())?;
-    let log = new_log(&process.log).map_err(log_error)?;
+    let log = (!process.makes_log_late).then(|| new_log(&process.log)).transpose().map_err(log_error)?;
     let has_terminal = matches!(given, Given::Terminal { .. });
     let printed = given.connect(&mut command).map_err(log_error)?;
     let output = Output::start(printed, log, process);
@@ -837,8 +844,9 @@ fn kill_group(pid: i32, signal: Signal) {
 
 /// Kills descendants until there are none; orphans of the killed become children and go in the next round.
 fn kill_everything() {
+    let mut children = Children::new();
     loop {
-        for child in children() {
+        for child in children.now() {
             kill_group(child, Signal::KILL);
             kill(child, Signal::KILL);
         }
@@ -850,27 +858,55 @@ fn kill_everything() {
     }
 }
 
-/// The children of this process, own and adopted. The kernel's list can miss one while another ends: it is read twice.
-fn children() -> Vec<i32> {
-    let Some(mut all) = listed_children() else { return scanned_children() };
-    all.extend(listed_children().into_iter().flatten());
-    all.sort_unstable();
-    all.dedup();
-    all
+/// The children of this process, own and adopted.
+struct Children {
+    /// The kernel's lists, one a thread, each of which costs a read; `None` where it was built without them.
+    lists: Option<Vec<File>>,
+    text: Vec<u8>,
 }
 
-/// From `/proc/self/task/*/children`, which costs one read; `None` where the kernel was built without it.
-fn listed_children() -> Option<Vec<i32>> {
-    let mut found = Vec::new();
-    for task in std::fs::read_dir("/proc/self/task").ok()?.flatten() {
-        match std::fs::read_to_string(task.path().join("children")) {
-            Ok(list) => found.extend(list.split_ascii_whitespace().filter_map(|pid| pid.parse::<i32>().ok())),
-            // A thread that has ended has no children; one that is there has a list, if the kernel keeps any.
-            Err(_) if !task.path().exists() => {}
-            Err(_) => return None,
+impl Children {
+    /// Those of the threads that there are now: a keeper makes no others.
+    fn new() -> Self {
+        let lists = std::fs::read_dir("/proc/self/task")
+            .and_then(|tasks| tasks.flatten().map(|task| File::open(task.path().join("children"))).collect());
+        Self { lists: lists.ok(), text: vec![0; LIST_BYTES] }
+    }
+
+    /// A list can miss one while another ends: it is read twice.
+    fn now(&mut self) -> Vec<i32> {
+        let (Some(mut all), Some(again)) = (self.listed(), self.listed()) else { return scanned_children() };
+        all.extend(again);
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    fn listed(&mut self) -> Option<Vec<i32>> {
+        let mut found = Vec::new();
+        for list in self.lists.iter().flatten() {
+            let length = read_whole(list, &mut self.text).ok()?;
+            let text = std::str::from_utf8(&self.text[..length]).ok()?;
+            found.extend(text.split_ascii_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+        }
+        self.lists.as_ref().map(|_| found)
+    }
+}
+
+/// Reads a file from its beginning, and returns its length.
+fn read_whole(file: &File, into: &mut Vec<u8>) -> io::Result<usize> {
+    let mut length = 0;
+    loop {
+        match file.read_at(&mut into[length..], length as u64) {
+            Ok(0) => return Ok(length),
+            Ok(count) => length += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if length == into.len() {
+            into.resize(length * 2, 0);
         }
     }
-    Some(found)
 }
 
 /// From the parent of every process of the machine.
@@ -901,16 +937,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_that_come_and_go_do_not_stop_the_listing() {
-        let spawner = std::thread::spawn(|| {
-            for _ in 0..2000 {
-                std::thread::spawn(|| {}).join().expect("it does nothing");
-            }
-        });
-        while !spawner.is_finished() {
-            assert!(listed_children().is_some());
-        }
-        spawner.join().expect("it only starts threads");
+    fn threads_that_have_ended_do_not_stop_the_listing() {
+        let (told, hears) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || hears.recv());
+        let mut children = Children::new();
+        drop(told);
+        let _ = thread.join().expect("it only waits");
+        assert!(children.listed().is_some());
+    }
+
+    #[test]
+    fn a_list_that_is_longer_than_what_is_read_at_once_is_read_whole() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("list");
+        std::fs::write(&path, "7 ".repeat(5000)).expect("written");
+        let lists = Some(vec![File::open(&path).expect("opened")]);
+        let mut children = Children { lists, text: vec![0; 64] };
+        assert_eq!(children.listed(), Some(vec![7; 5000]));
+        assert_eq!(children.now(), [7]);
     }
 
     #[test]
@@ -932,7 +976,8 @@ mod tests {
     fn both_ways_of_listing_children_agree() {
         let mut child = Command::new("sleep").arg("60").spawn().expect("sleep is there");
         let pid = child.id().cast_signed();
-        let (listed, scanned) = (listed_children().expect("this kernel lists children"), scanned_children());
+        let (listed, scanned) =
+            (Children::new().listed().expect("this kernel has lists"), scanned_children());
         child.kill().expect("it runs");
         child.wait().expect("it is ours");
         assert!(listed.contains(&pid) && scanned.contains(&pid), "{pid} in {listed:?} and {scanned:?}");

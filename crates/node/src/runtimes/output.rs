@@ -31,7 +31,8 @@ thread_local! {
 /// Where the output goes.
 struct Sink {
     path: PathBuf,
-    log: File,
+    /// Nothing before there is something to write, if it is made late.
+    log: Option<File>,
     length: u64,
     times: times::Writer,
     limits: Option<LogLimits>,
@@ -62,9 +63,15 @@ pub(super) fn new_log(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create_new(true).mode(0o640).open(path)
 }
 
+/// The same, in a directory that may not be there yet.
+fn late_log(path: &Path) -> io::Result<File> {
+    path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+    new_log(path)
+}
+
 impl Output {
     /// Copies from now on.
-    pub(super) fn start(pipe: Receiver, log: File, process: &Process) -> Self {
+    pub(super) fn start(pipe: Receiver, log: Option<File>, process: &Process) -> Self {
         let pipe = Arc::new(pipe);
         let sink = Arc::new(Mutex::new(Sink::new(log, &process.log, process.log_limits)));
         let task = tokio::spawn(copy(Arc::clone(&pipe), Arc::clone(&sink))).abort_handle();
@@ -103,7 +110,7 @@ async fn copy(pipe: Arc<Receiver>, sink: Arc<Mutex<Sink>>) {
 }
 
 impl Sink {
-    fn new(log: File, path: &Path, limits: Option<LogLimits>) -> Self {
+    fn new(log: Option<File>, path: &Path, limits: Option<LogLimits>) -> Self {
         let (path, times) = (path.to_owned(), times::Writer::new(path));
         Self { path, log, length: 0, times, limits, number: 0, is_line_start: true, is_failing: false }
     }
@@ -158,12 +165,16 @@ impl Sink {
         let Some(last) = piece.last() else { return Ok(()) };
         self.is_line_start = *last == b'\n';
         let now = jiff::Timestamp::now().as_nanosecond();
+        let log = match &mut self.log {
+            Some(log) => log,
+            late => late.insert(late_log(&self.path)?),
+        };
         let marked = self.times.mark(self.length, i64::try_from(now).unwrap_or(i64::MAX));
-        let written = marked.and_then(|()| self.log.write_all(piece));
+        let written = marked.and_then(|()| log.write_all(piece));
         // After a failure half of it may be there.
         self.length = match &written {
             Ok(()) => self.length + piece.len() as u64,
-            Err(_) => self.log.metadata().map_or(self.length, |meta| meta.len()),
+            Err(_) => log.metadata().map_or(self.length, |meta| meta.len()),
         };
         written
     }
@@ -177,7 +188,7 @@ impl Sink {
         std::fs::rename(&new, &self.path)?;
         self.number += 1;
         self.times = self.times.go_on(&self.path, self.number);
-        (self.log, self.length) = (log, 0);
+        (self.log, self.length) = (Some(log), 0);
         if let Some(oldest) = self.number.checked_sub(limits.files_max) {
             // What is gone already is no harm.
             let _ = std::fs::remove_file(aside(&self.path, oldest));
@@ -215,7 +226,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("0.log");
         let limits = LogLimits { bytes_max: 100, files_max: 3 };
-        let mut sink = Sink::new(new_log(&path).expect("made"), &path, Some(limits));
+        let mut sink = Sink::new(Some(new_log(&path).expect("made")), &path, Some(limits));
         let line = |number: u32| format!("{number:09}\n");
         let text: String = (0..1000).map(line).collect();
         // Pieces that end anywhere.
@@ -237,11 +248,23 @@ mod tests {
     }
 
     #[test]
+    fn a_log_that_is_made_late_is_there_with_the_first_byte() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("pod/container/0.log");
+        let mut sink = Sink::new(None, &path, None);
+        sink.write(b"");
+        assert_eq!(names(directory.path()), [""; 0]);
+        sink.write(b"a\n");
+        sink.write(b"b\n");
+        assert_eq!(all(&path), "a\nb\n");
+    }
+
+    #[test]
     fn a_line_without_an_end_is_cut_and_a_name_that_is_taken_loses_nothing() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("0.log");
         let limits = LogLimits { bytes_max: 100, files_max: 2 };
-        let mut sink = Sink::new(new_log(&path).expect("made"), &path, Some(limits));
+        let mut sink = Sink::new(Some(new_log(&path).expect("made")), &path, Some(limits));
         (0..1000).for_each(|_| sink.write(&[b'x'; 30]));
         assert!((200..2 * 230).contains(&all(&path).len()), "{}", all(&path).len());
         // A workload can't make the keeper write to another file, nor lose what is printed.

@@ -24,6 +24,9 @@ pub struct Process {
     pub cwd: PathBuf,
     /// The file that gets its standard output and error. Made anew; its directory must be there.
     pub log: PathBuf,
+    /// That file, and its directory, are made when there is something to write.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub makes_log_late: bool,
     /// What it sees and may do, if that is not what the agent does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Box<Sandbox>>,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
 use serde::Deserialize;
 use tokio::sync::mpsc;
@@ -29,6 +30,10 @@ use crate::{durations, images};
 const NODE: &str = "this-machine";
 /// More pods than a machine has processes: `parallelism` is to be the limit, not the node.
 const PODS_MAX: u32 = 1_000_000;
+/// A status that only counts pods is written for people, who see ten in a second: here a write takes less than a
+/// millisecond, and one for every pod would be a fifth of what a pod costs.
+const STATUS_SPACING_FACTOR: i32 = 200;
+const STATUS_SPACING_MAX: SignedDuration = SignedDuration::from_millis(100);
 /// Kubernetes' own grace period of a pod that names none.
 const GRACE_DEFAULT: u64 = 30;
 
@@ -110,7 +115,12 @@ pub async fn start<'a>(options: &'a Options, screen: &Screen) -> Result<Option<S
     };
     let setup = Setup {
         gates: options.gates,
-        settings: Settings { backoff, ..Settings::default() },
+        settings: Settings {
+            backoff,
+            status_spacing_factor: STATUS_SPACING_FACTOR,
+            status_spacing_max: STATUS_SPACING_MAX,
+            ..Settings::default()
+        },
         observer: Some(Arc::new(Listener(hear.clone()))),
         nodes: nodes(options.nodes, &data_dir),
         runs_any_image_on_host: options.runs_any_image_on_host,
@@ -119,6 +129,8 @@ pub async fn start<'a>(options: &'a Options, screen: &Screen) -> Result<Option<S
         // Whoever runs one Job wants all that it prints.
         log_limits: None,
         keeps_logs: options.keep.is_some(),
+        // Who keeps logs finds one for every pod, also where nothing was printed.
+        is_of_one_run: options.keep.is_none(),
         root_ca: None,
         // The Job is shown when it ended, also one whose own time is up.
         keeps_house: false,

@@ -260,6 +260,7 @@ fn setup(options: &Options, data_dir: &Path) -> Setup {
         oci: None,
         keeps_logs: false,
         log_limits: Some(options.log_limits),
+        is_of_one_run: false,
         root_ca: None,
         keeps_house: true,
     }
