@@ -67,6 +67,9 @@ pub struct Config {
     pub workers: usize,
     /// Writes under way at the same time, shared fairly between Jobs; fewer while the API server answers 429.
     pub writes_at_once: usize,
+    /// Looks at a Job may take one of so many parts of the time, once a look takes long: then the Job is left alone for a
+    /// while, and its pods with it.
+    pub looks_share: u32,
     /// Publish an event for each pod that is created or deleted, or could not be.
     pub pod_events: bool,
     /// Hears of every decision.
@@ -90,6 +93,7 @@ impl Default for Config {
             namespace: None,
             workers: 64,
             writes_at_once: 64,
+            looks_share: rest::LOOKS_SHARE,
             pod_events: true,
             observer: None,
             metrics: Metrics::default(),
@@ -330,7 +334,7 @@ impl Shared {
             // What is left to wait for, beside the answers?
             self.registry.jobs_due.add(uid.clone());
         }
-        known.rests_until = look.rest().map(|rest| Instant::now() + rest);
+        known.rests_until = look.rest(self.config.looks_share).map(|rest| Instant::now() + rest);
     }
 
     /// Performs an action when it is its turn. Those whose turn has not come when the controller stops are left to the

@@ -25,6 +25,9 @@ use windlass_node::streams::Nodes;
 use windlass_node::{Agent, Capacity, Oci};
 use windlass_scheduler::Scheduler;
 
+/// In a run nothing but looks makes the next pods, and writes take less time than looks do elsewhere.
+const RUN_LOOKS_SHARE: u32 = 10;
+
 /// What they work by.
 pub struct Setup {
     /// Which features are on.
@@ -89,6 +92,7 @@ impl Parts {
             cluster: Some(Arc::clone(&cluster)),
             // Nobody reads the events of a run.
             pod_events: setup.keeps_house,
+            looks_share: if setup.keeps_house { job::Config::default().looks_share } else { RUN_LOOKS_SHARE },
             ..job::Config::default()
         };
         let metrics = config.metrics.clone();

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Looks at a Job may take one of so many parts of the time.
-const LOOKS_SHARE: u32 = 100;
+/// Looks at a Job may take one of so many parts of the time, where the API server is another process that is slower than
+/// they are.
+pub(super) const LOOKS_SHARE: u32 = 100;
 /// A rest shorter than this is none: small Jobs are answered at once, and their looks cost little.
 const REST_MIN: Duration = Duration::from_millis(10);
 /// Nor is one longer than this, however large the Job.
@@ -26,9 +27,9 @@ impl Look {
         Self { began: worked() }
     }
 
-    /// How long the Job is left alone now, if at all.
-    pub(super) fn rest(&self) -> Option<Duration> {
-        rest_after(worked().saturating_sub(self.began))
+    /// How long the Job is left alone now, if at all, so that looks take one of `share` parts of the time.
+    pub(super) fn rest(&self, share: u32) -> Option<Duration> {
+        rest_after(worked().saturating_sub(self.began), share)
     }
 }
 
@@ -37,8 +38,8 @@ fn worked() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
-fn rest_after(worked: Duration) -> Option<Duration> {
-    let rest = worked.saturating_mul(LOOKS_SHARE - 1).min(REST_MAX);
+fn rest_after(worked: Duration, share: u32) -> Option<Duration> {
+    let rest = worked.saturating_mul(share.saturating_sub(1)).min(REST_MAX);
     Some(rest).filter(|rest| *rest >= REST_MIN)
 }
 
@@ -49,12 +50,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rest_is_99_times_as_long_as_the_work_if_that_is_worth_it() {
-        let cases =
-            [(0, None), (101, None), (102, Some(10_098)), (1_000, Some(99_000)), (3_000, Some(250_000))];
-        for (micros, expected) in cases {
-            let rest = rest_after(Duration::from_micros(micros));
-            assert_eq!(rest, expected.map(Duration::from_micros), "{micros} µs");
+    fn a_rest_is_so_many_times_as_long_as_the_work_if_that_is_worth_it() {
+        let cases = [
+            ((0, 100), None),
+            ((101, 100), None),
+            ((102, 100), Some(10_098)),
+            ((1_000, 100), Some(99_000)),
+            ((3_000, 100), Some(250_000)),
+            ((1_000, 10), None),
+            ((2_000, 10), Some(18_000)),
+            ((2_000, 0), None),
+        ];
+        for ((micros, share), expected) in cases {
+            let rest = rest_after(Duration::from_micros(micros), share);
+            assert_eq!(rest, expected.map(Duration::from_micros), "{micros} µs, {share}");
         }
     }
 
@@ -62,13 +71,13 @@ mod tests {
     fn only_work_counts_and_not_the_wait_for_a_processor() {
         let (look, start) = (Look::begin(), Instant::now());
         std::thread::sleep(Duration::from_millis(50));
-        let rest = look.rest().unwrap_or_default();
+        let rest = look.rest(LOOKS_SHARE).unwrap_or_default();
         assert!(rest < start.elapsed(), "50 ms without work, and a rest of {rest:?}");
         while worked() < look.began + Duration::from_millis(2) {}
         assert!(
-            look.rest() >= Some(Duration::from_millis(198)),
+            look.rest(LOOKS_SHARE) >= Some(Duration::from_millis(198)),
             "2 ms of work, and a rest of {:?}",
-            look.rest()
+            look.rest(LOOKS_SHARE)
         );
     }
 }
