@@ -136,19 +136,20 @@ impl OwnWrites {
     }
 
     /// How long after a status write the next one waits that only counts pods, while there are more to come: writes of
-    /// the status take a part of the time, however long each takes. While pods are made it is as many times as long as
-    /// that takes, too: where even small Jobs wait for their pods, one status says what became of all of them.
+    /// the status take a part of the time, however long each takes. While pods are made, and until the first is counted, it
+    /// is as many times as long as making one takes, too: where even small Jobs wait for their pods, one status says what
+    /// became of all of them.
     pub(crate) fn status_spacing(
         &self,
         settings: &Settings,
         to_come: u32,
-        makes_pods: bool,
+        is_beginning: bool,
     ) -> SignedDuration {
         let more = i32::try_from(to_come / settings.status_spacing_pods.max(1)).unwrap_or(i32::MAX);
         let factor = settings.status_spacing_factor.saturating_add(more);
         let longest = settings.status_spacing_max;
         let times = |took: SignedDuration, factor| took.checked_mul(factor).unwrap_or(longest);
-        let pod_took = if makes_pods { self.pod_took } else { SignedDuration::ZERO };
+        let pod_took = if is_beginning { self.pod_took } else { SignedDuration::ZERO };
         times(self.status_took, factor)
             .max(times(pod_took, settings.status_spacing_factor))
             .clamp(SignedDuration::ZERO, longest)

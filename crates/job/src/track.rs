@@ -362,7 +362,10 @@ impl Tracking<'_> {
         let makes_pods = seen.own.in_flight.creations() > 0 || fleet.makes_pods();
         let spacing = match (is_urgent, may_wait) {
             (false, _) => seen.settings.gauge_spacing,
-            (true, true) => seen.own.status_spacing(seen.settings, to_come(seen, tally), makes_pods),
+            (true, true) => {
+                let is_beginning = makes_pods || old.counts_none();
+                seen.own.status_spacing(seen.settings, to_come(seen, tally), is_beginning)
+            }
             (true, false) => SignedDuration::ZERO,
         };
         let spaced = seen.own.status_written_at.map(|last| later(last, spacing));
