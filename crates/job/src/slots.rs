@@ -2,13 +2,34 @@
 //!
 //! The only hash tables of the core: they are asked and never walked, so their order can't matter, and their hash is fixed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::uid::Uid;
 
-/// Some UIDs of somebody else's.
-pub(crate) type UidSet<'a> = HashSet<&'a Uid, BuildHasherDefault<UidHasher>>;
+/// A set of UIDs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UidSet<'a>(HashMap<&'a Uid, (), BuildHasherDefault<UidHasher>>);
+
+impl UidSet<'_> {
+    pub fn contains(&self, uid: &Uid) -> bool {
+        self.0.contains_key(uid)
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'a> FromIterator<&'a Uid> for UidSet<'a> {
+    fn from_iter<I: IntoIterator<Item = &'a Uid>>(uids: I) -> Self {
+        Self(uids.into_iter().map(|uid| (uid, ())).collect())
+    }
+}
 
 /// Items by UID and by slot.
 #[derive(Clone, Debug)]

@@ -119,6 +119,7 @@ pub async fn start<'a>(options: &'a Options, screen: &Screen) -> Result<Option<S
             backoff,
             status_spacing_factor: STATUS_SPACING_FACTOR,
             status_spacing_max: STATUS_SPACING_MAX,
+            first_count_max: STATUS_SPACING_MAX,
             ..Settings::default()
         },
         observer: Some(Arc::new(Listener(hear.clone()))),
