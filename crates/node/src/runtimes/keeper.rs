@@ -260,7 +260,9 @@ enum Kin {
     Of(i32),
     /// Of a container that has ended: it was not there yet when the others were killed.
     Late,
-    /// Not known, or already dead.
+    /// Not known: it ends at this moment, and what it has made becomes ours with that.
+    Leaving,
+    /// Not known.
     Nobody,
 }
 
@@ -463,6 +465,7 @@ impl Keeper {
 
     fn finish_ended(&mut self) {
         let mut alive = BTreeSet::new();
+        let mut is_one_leaving = false;
         for child in self.children.now() {
             if self.is_running(child) || self.holders.values().any(|holder| *holder == child) {
                 continue;
@@ -474,8 +477,13 @@ impl Keeper {
                     alive.insert(main);
                 }
                 Kin::Late => kill(child, Signal::KILL),
+                Kin::Leaving => is_one_leaving = true,
                 Kin::Nobody => {}
             }
+        }
+        if is_one_leaving {
+            // Its own children may have become ours after the list was made. Its end is heard of in a moment.
+            return;
         }
         let ended = self.containers.iter().filter(|(_, container)| container.ended.is_some());
         let is_held = |container: &Container| {
@@ -535,7 +543,7 @@ impl Keeper {
             Ok(_) => {}
             Err(_) => return Kin::Nobody,
         }
-        let Some(environment) = environment(orphan) else { return Kin::Nobody };
+        let Some(environment) = environment(orphan) else { return Kin::Leaving };
         let prefix = format!("{MARKER}=");
         let marker = environment.split(|byte| *byte == 0).find(|entry| entry.starts_with(prefix.as_bytes()));
         let Some(marker) = marker else {
@@ -573,9 +581,9 @@ fn environment(pid: i32) -> Option<Vec<u8>> {
             Ok(_) if is_zombie(pid) => return None,
             // The same program before and after the look: it was not being started.
             Ok(_) if before.is_some() && before == end() => break,
-            Ok(_) => std::thread::sleep(Duration::from_millis(1)),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => break,
-            Err(_) => return None,
+            Err(_) if is_zombie(pid) => return None,
+            Ok(_) | Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
     }
     Some(Vec::new())
