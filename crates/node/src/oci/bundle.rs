@@ -68,6 +68,25 @@ impl Paths {
     }
 }
 
+/// The mount points that every container has, as a layer below those of its image: made once, not by the runtime in what each
+/// container writes, and not removed with that.
+pub fn mount_points(data_dir: &Path) -> io::Result<PathBuf> {
+    let root = data_dir.join("mount-points");
+    // Made last.
+    if root.join("sys").is_dir() {
+        return Ok(root);
+    }
+    for directory in ["etc", "dev", "proc"] {
+        fs::create_dir_all(root.join(directory))?;
+    }
+    ETC_FILES.iter().try_for_each(|name| fs::File::create(root.join("etc").join(name)).map(drop))?;
+    fs::create_dir_all(root.join("sys"))?;
+    Ok(root)
+}
+
+/// The files below `/etc` that every container has of its own.
+pub const ETC_FILES: [&str; 3] = ["hosts", "hostname", "resolv.conf"];
+
 /// Where the bundles of a pod are.
 pub fn directory(pod_directory: &Path) -> PathBuf {
     pod_directory.join("oci")

@@ -103,7 +103,11 @@ pub(crate) async fn process(
             copy(image.layers.clone(), paths.rootfs.clone()).await?;
             Vec::new()
         }
-        false => image.layers.clone(),
+        false => {
+            let lowest = bundle::mount_points(&context.config.data_dir);
+            let lowest = lowest.map_err(|error| Error::create(format!("make mount points: {error}")))?;
+            std::iter::once(lowest).chain(image.layers.iter().cloned()).collect()
+        }
     };
     let has_own_user = is_rootless && !rootless::can_be_joined(&user);
     let pids = pids(pod, spec);
@@ -242,7 +246,7 @@ fn all_mounts(
 ) -> Result<Vec<Mount>, Error> {
     let mut all = mounts::of(context, pod, container, environment).map_err(Error::config)?;
     let directory = etc(context, pod);
-    for name in ["hosts", "hostname", "resolv.conf"] {
+    for name in bundle::ETC_FILES {
         let target = Path::new("/etc").join(name);
         if !all.iter().any(|mount| mount.target == target) {
             all.push(Mount { source: directory.join(name), sub_path: None, target, is_read_only: false });

@@ -22,7 +22,7 @@
 //!   clears the environment and makes a session lives on until the keeper ends, unless a pid namespace or a
 //!   control group (`Sandbox::held_by`) holds all of the container.
 //! * **It is cheap.** A fork copies the page tables of this process, not those of an agent with a gigabyte of
-//!   pods.
+//!   pods; and most processes are started without one (`spawn`).
 //!
 //! Process ids cannot be confused: the keeper alone reaps, so a pid it knows is not reused under it.
 
@@ -33,7 +33,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +48,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::output::{Output, new_log};
 use super::protocol::{self, Exit, Guest, Input, Process, Report, Request, StartError, Starts};
 use super::sandbox::{self, Sandbox};
+use super::sealed::Sealed;
+use super::spawn::{self, Start};
 use super::{apart, holder, streams, takeover};
 use crate::cgroup;
 
@@ -145,6 +147,7 @@ async fn keep(socket: std::os::unix::net::UnixStream, files: Option<Rlimit>) -> 
         starts,
         firsts,
         files,
+        sealed: Sealed::default(),
         children: Children::new(),
         out: Vec::new(),
         write,
@@ -281,6 +284,8 @@ struct Keeper {
     firsts: tokio::sync::mpsc::UnboundedSender<i32>,
     /// How many files a process may have open that did not need as many as the keeper.
     files: Option<Rlimit>,
+    /// Runtimes, as they are run.
+    sealed: Sealed,
     children: Children,
     out: Vec<u8>,
     write: OwnedWriteHalf,
@@ -303,9 +308,10 @@ impl Keeper {
         // Taken also when it can't be used, so that the next one gets its own.
         let given = Given::receive(process.input);
         let told_by = process.starts.as_ref().map(open_pipe).transpose();
+        let program = process.starts.as_ref().and_then(|_| self.sealed.of(process.argv.first()?));
         let started = told_by.and_then(|told_by| {
             let namespace = self.namespace(process.sandbox.as_deref())?;
-            Ok((told_by, spawn(process, given?, namespace, self.files)?))
+            Ok((told_by, spawn_process(process, program.as_deref(), given?, namespace, self.files)?))
         });
         match started {
             Ok((told_by, (pid, output))) => {
@@ -600,25 +606,31 @@ fn marker(env: &[(String, String)]) -> String {
     marker.map(|(name, value)| format!("{name}={value}")).unwrap_or_default()
 }
 
-/// Starts one process in its own session, and returns its pid and what it prints.
-fn spawn(
+/// Starts one process in its own session, and returns its pid and what it prints. `program`: where it is, if not where the
+/// first of its arguments says.
+fn spawn_process(
     process: &Process,
+    program: Option<&Path>,
     given: Given,
     namespace: Option<PidNamespace>,
     files: Option<Rlimit>,
 ) -> Result<(i32, Output), StartError> {
     let log_error =
         |error: io::Error| StartError::Log { path: process.log.clone(), error: error.to_string() };
-    let sandbox = process.sandbox.as_deref();
-    let mut command = command(&process.argv, &process.env, &process.cwd, sandbox.is_some())?;
+    let Process { argv, env, cwd, .. } = process;
+    check_start(argv, cwd, process.sandbox.is_some())?;
     let log = (!process.makes_log_late).then(|| new_log(&process.log)).transpose().map_err(log_error)?;
     let has_terminal = matches!(given, Given::Terminal { .. });
-    let printed = given.connect(&mut command).map_err(log_error)?;
+    let (streams, printed) = given.connect().map_err(log_error)?;
     let output = Output::start(printed, log, process);
-    let cwd = process.cwd.clone();
-    let enter = sandbox.cloned().map(|sandbox| -> Enter { Box::new(move || sandbox.enter(&cwd)) });
     let manner = Manner { has_terminal, has_other_pids: namespace.is_some(), files };
-    let pid = in_pid_namespace(namespace, || run(command, &process.argv, enter, manner))?;
+    let Some(sandbox) = process.sandbox.clone() else {
+        return Ok((run_plain(argv, env, cwd, &streams, &manner)?, output));
+    };
+    let command = command(argv, program, env, streams);
+    let cwd = cwd.clone();
+    let enter: Enter = Box::new(move || sandbox.enter(&cwd));
+    let pid = in_pid_namespace(namespace, || run(command, argv, Some(enter), manner))?;
     Ok((pid, output))
 }
 
@@ -642,19 +654,19 @@ impl Given {
         }
     }
 
-    /// Gives it to a command, and returns where that comes from which the command prints.
-    fn connect(self, command: &mut Command) -> io::Result<Receiver> {
+    /// What the process has for its three streams, and where that comes from which it prints.
+    fn connect(self) -> io::Result<([OwnedFd; 3], Receiver)> {
         let stdin = match self {
-            Self::Nothing => Stdio::null(),
-            Self::Pipe(stdin) => stdin.into(),
+            Self::Nothing => File::open("/dev/null")?.into(),
+            Self::Pipe(stdin) => stdin,
             Self::Terminal { theirs, ours } => {
-                command.stdin(theirs.try_clone()?).stdout(theirs.try_clone()?).stderr(theirs);
-                return Receiver::from_owned_fd_unchecked(ours);
+                let streams = [theirs.try_clone()?, theirs.try_clone()?, theirs];
+                return Ok((streams, Receiver::from_owned_fd_unchecked(ours)?));
             }
         };
         let (reader, writer) = io::pipe()?;
-        command.stdin(stdin).stdout(writer.try_clone()?).stderr(writer);
-        Receiver::from_owned_fd(reader.into())
+        let streams = [stdin, writer.try_clone()?.into(), writer.into()];
+        Ok((streams, Receiver::from_owned_fd(reader.into())?))
     }
 }
 
@@ -701,16 +713,16 @@ fn open_pipe(starts: &Starts) -> Result<(Receiver, PathBuf), StartError> {
 /// that it joins has, and the pid of that.
 fn spawn_guest(
     guest: &Guest,
-    [stdin, stdout, stderr]: [OwnedFd; 3],
+    streams: [OwnedFd; 3],
     sandbox: Option<(&Sandbox, i32)>,
     files: Option<Rlimit>,
 ) -> Result<i32, StartError> {
     let manner = |has_other_pids| Manner { has_terminal: guest.has_terminal, has_other_pids, files };
-    let mut command = command(&guest.argv, &guest.env, &guest.cwd, sandbox.is_some())?;
-    command.stdin(stdin).stdout(stdout).stderr(stderr);
+    check_start(&guest.argv, &guest.cwd, sandbox.is_some())?;
     let Some((sandbox, pid)) = sandbox else {
-        return run(command, &guest.argv, None, manner(false));
+        return run_plain(&guest.argv, &guest.env, &guest.cwd, &streams, &manner(false));
     };
+    let command = command(&guest.argv, None, &guest.env, streams);
     let failed =
         |error| StartError::Sandbox { error: format!("open the namespaces of the container: {error}") };
     let namespaces = sandbox.namespaces(pid).map_err(failed)?;
@@ -725,23 +737,43 @@ fn exec_error(argv: &[String], error: &io::Error) -> StartError {
     StartError::Exec { program: argv.first().cloned().unwrap_or_default(), error: error.to_string() }
 }
 
-/// `enters_later`: the working directory is one of the process's own, which is not there yet.
+/// Refuses what can't be started. `enters_later`: the working directory is one of the process's own, which is not there yet.
+fn check_start(argv: &[String], cwd: &Path, enters_later: bool) -> Result<(), StartError> {
+    if argv.is_empty() {
+        return Err(exec_error(argv, &io::ErrorKind::InvalidInput.into()));
+    }
+    if enters_later { Ok(()) } else { check_directory(cwd) }
+}
+
+/// A command that begins in the keeper's directory.
 fn command(
+    argv: &[String],
+    program: Option<&Path>,
+    env: &[(String, String)],
+    [stdin, stdout, stderr]: [OwnedFd; 3],
+) -> Command {
+    let name = argv.first().map_or("", String::as_str);
+    let mut command = Command::new(program.unwrap_or(Path::new(name)));
+    command
+        .arg0(name)
+        .args(argv.iter().skip(1))
+        .env_clear()
+        .envs(env.iter().map(|(name, value)| (name, value)));
+    command.stdin(stdin).stdout(stdout).stderr(stderr);
+    command
+}
+
+/// Starts a process that sees what the keeper sees.
+fn run_plain(
     argv: &[String],
     env: &[(String, String)],
     cwd: &Path,
-    enters_later: bool,
-) -> Result<Command, StartError> {
-    let Some((program, args)) = argv.split_first() else {
-        return Err(exec_error(argv, &io::ErrorKind::InvalidInput.into()));
-    };
-    let mut command = Command::new(program);
-    command.args(args).env_clear().envs(env.iter().map(|(name, value)| (name, value)));
-    if !enters_later {
-        check_directory(cwd)?;
-        command.current_dir(cwd);
-    }
-    Ok(command)
+    streams: &[OwnedFd; 3],
+    Manner { has_terminal, files, .. }: &Manner,
+) -> Result<i32, StartError> {
+    let streams = streams.each_ref().map(OwnedFd::as_fd);
+    let start = Start { argv, env, cwd, streams, has_terminal: *has_terminal, files: *files };
+    spawn::start(&start).map_err(|error| exec_error(argv, &error))
 }
 
 /// Makes a process one of a container, in the process itself.
@@ -757,6 +789,7 @@ pub(super) struct Manner {
     pub(super) files: Option<Rlimit>,
 }
 
+/// Starts a process that is made one of a container before it runs its program.
 pub(super) fn run(
     mut command: Command,
     argv: &[String],

@@ -11,6 +11,9 @@ mod output;
 mod protocol;
 #[allow(unsafe_code)] // JUSTIFICATION: unshare is unsafe for file descriptors, which are not unshared.
 pub mod sandbox;
+mod sealed;
+#[allow(unsafe_code)] // JUSTIFICATION: a process that is started in the memory of this one, and its signals.
+mod spawn;
 pub mod streams;
 mod takeover;
 

@@ -72,7 +72,7 @@ pub(crate) const IMAGE_REFUSED: &str = "mount the image at";
 /// The files of a container, as a runtime finds them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Root {
-    /// The directories of its layers, the lowest first, all in one directory. None: the target has all of it already.
+    /// The directories of its layers, the lowest first, most of them in one directory. None: the target has all of it already.
     pub layers: Vec<PathBuf>,
     /// What it writes.
     pub upper: PathBuf,
@@ -354,10 +354,10 @@ impl Root {
             return rustix::mount::mount_remount(&self.target, flags | MountFlags::BIND, "").named(what);
         }
         // Their names only: the kernel takes one page of options.
-        let above = self.layers.first().and_then(|layer| layer.parent()).unwrap_or(Path::new("/"));
+        let above = self.layers.last().and_then(|layer| layer.parent()).unwrap_or(Path::new("/"));
         rustix::process::chdir(above).named(what)?;
         let names: Vec<&Path> =
-            self.layers.iter().rev().filter_map(|layer| layer.file_name()).map(Path::new).collect();
+            self.layers.iter().rev().map(|layer| layer.strip_prefix(above).unwrap_or(layer)).collect();
         let own = if self.is_rootless { ",userxattr" } else { "" };
         mount_overlay(&names, &self.upper, &self.work, &self.target, flags, own).named(what)
     }

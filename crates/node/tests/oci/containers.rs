@@ -249,11 +249,13 @@ async fn a_process_joins_a_container_with_and_without_a_terminal() {
         let session = nodes.exec(container.clone(), Exec { command, streams }).await.expect("it starts");
         let said = session.stdout.try_fold(Vec::new(), async |all, piece| Ok([all, piece.to_vec()].concat()));
         let (said, ended) = tokio::join!(said, session.ended);
-        assert_eq!(
-            (String::from_utf8_lossy(&said.expect("read")).as_ref(), ended),
-            (want, Ok(code)),
-            "{script}"
-        );
+        let said = String::from_utf8(said.expect("read")).expect("text");
+        let said = match RUNTIME {
+            Kind::Crun => said,
+            // It lets the process begin and then changes its terminal: lines that were printed before have one return more.
+            Kind::Runc => said.replace("\r\r\n", "\r\n"),
+        };
+        assert_eq!((said.as_str(), ended), (want, Ok(code)), "{script}");
     }
 }
 
