@@ -11,6 +11,7 @@
 //! Nothing is decided here. Writes are on their way while the next decision is made: the view knows which. What a Job waits
 //! for is only ever its own answers. A pod whose Job can't look after it goes through [`orphans`] instead.
 
+mod molds;
 mod orphans;
 mod patches;
 mod perform;

@@ -3,8 +3,8 @@
 //!
 //! Each Job has a lane of its own and lanes take turns of a few writes, so that a Job with one pod does not wait behind the
 //! ten thousand writes of another, and of many small Jobs each is done with its pods before the next begins: one status then
-//! says what became of all of them. In a lane, what is urgent goes first. No lane has all the slots: a newcomer finds one
-//! at once.
+//! says what became of all of them. A turn goes on with what the answers lead to: the first pods of a Job are made one after
+//! the other. In a lane, what is urgent goes first. No lane has all the slots: a newcomer finds one at once.
 //!
 //! The number of slots follows the server. Writes that only queue up there are not done sooner, and everybody's next one
 //! waits behind them: when answers take several times as long as the quickest ones there are fewer slots, and when all
@@ -22,8 +22,11 @@ use windlass_job::Uid;
 
 /// A lane may have so many of four slots.
 const LANE_QUARTERS: usize = 3;
-/// Writes that a lane may begin before it is the next one's turn.
-const IN_A_ROW: usize = 10;
+/// Writes that a lane may begin before it is the next one's turn: as many as a small Job takes to get on by a step, which are
+/// those to its pods, and its status before and after.
+const IN_A_ROW: usize = 16;
+/// A lane that has nothing to write for so long has ended its turn.
+const TURN_PAUSE: Duration = Duration::from_millis(50);
 /// Slots at the start, before anything is known about the server.
 const LIMIT_START: usize = 16;
 /// Slow answers do not take more slots than leave so many: as many as keep a small server busy.
@@ -48,6 +51,8 @@ struct Shared {
     lanes: HashMap<Uid, Lane>,
     /// Lanes in which somebody waits, the next first.
     order: VecDeque<Uid>,
+    /// Lanes that have nothing to write, and since when.
+    idle: VecDeque<(Instant, Uid)>,
     not_before: Option<Instant>,
     /// Grows with each 429: answers to what was sent before one say nothing about the time after it.
     era: u64,
@@ -65,6 +70,8 @@ struct Lane {
     taken: usize,
     /// Begun since it is this lane's turn.
     in_a_row: usize,
+    /// Since when there is nothing to write.
+    idle_since: Option<Instant>,
     urgent: VecDeque<oneshot::Sender<Turn>>,
     waiting: VecDeque<oneshot::Sender<Turn>>,
 }
@@ -104,6 +111,7 @@ impl Turns {
             taken: 0,
             lanes: HashMap::new(),
             order: VecDeque::new(),
+            idle: VecDeque::new(),
             not_before: None,
             era: 0,
             good: 0,
@@ -219,9 +227,13 @@ impl Shared {
     }
 
     fn wait(&mut self, key: &Uid, urgency: Urgency, waiter: oneshot::Sender<Turn>) {
+        self.end_turns(Instant::now());
         let lane = self.lanes.entry(key.clone()).or_default();
-        if !lane.is_waiting() {
+        lane.idle_since = None;
+        if !lane.is_waiting() && lane.in_a_row == 0 {
             self.order.push_back(key.clone());
+        } else if !lane.is_waiting() {
+            self.order.push_front(key.clone());
         }
         match urgency {
             Urgency::Urgent => lane.urgent.push_back(waiter),
@@ -253,16 +265,25 @@ impl Shared {
             urgent.or_else(|| lane.waiting.pop_front().map(|waiter| (Urgency::Usual, waiter)))?;
         lane.taken += 1;
         self.taken += 1;
-        lane.in_a_row += 1;
-        if !lane.is_waiting() {
-            lane.in_a_row = 0;
-        } else if lane.in_a_row < IN_A_ROW {
+        lane.in_a_row = (lane.in_a_row + 1) % IN_A_ROW;
+        if lane.is_waiting() && lane.in_a_row > 0 {
             self.order.push_front(key.clone());
-        } else {
-            lane.in_a_row = 0;
+        } else if lane.is_waiting() {
             self.order.push_back(key.clone());
         }
         Some((key, urgency, waiter))
+    }
+
+    /// Forgets lanes that have had nothing to write for a while.
+    fn end_turns(&mut self, now: Instant) {
+        while let Some((since, _)) = self.idle.front()
+            && now.duration_since(*since) >= TURN_PAUSE
+        {
+            let Some((since, key)) = self.idle.pop_front() else { return };
+            if self.lanes.get(&key).is_some_and(|lane| lane.idle_since == Some(since)) {
+                self.lanes.remove(&key);
+            }
+        }
     }
 
     fn give_back(&mut self, key: &Uid) {
@@ -270,7 +291,10 @@ impl Shared {
         if let Some(lane) = self.lanes.get_mut(key) {
             lane.taken -= 1;
             if lane.taken == 0 && !lane.is_waiting() {
-                self.lanes.remove(key);
+                let now = Instant::now();
+                lane.idle_since = Some(now);
+                self.idle.push_back((now, key.clone()));
+                self.end_turns(now);
             }
         }
     }
@@ -320,7 +344,41 @@ mod tests {
             order.push(waiting.remove(at).0);
             drop(turn);
         }
-        assert_eq!(order, [vec!["big"; IN_A_ROW], vec!["small"], vec!["big"; 3]].concat());
+        // One more was begun before.
+        assert_eq!(order, [vec!["big"; IN_A_ROW - 1], vec!["small"], vec!["big"; 4]].concat());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_goes_on_with_what_an_answer_leads_to_unless_that_takes_long() {
+        for (pause, goes_on) in [(Duration::ZERO, true), (TURN_PAUSE, false)] {
+            let turns = Turns::new(1);
+            let first = take(&turns, "a").expect("free");
+            let [b, c] = ["b", "c"].map(Uid::new);
+            let mut b = Box::pin(turns.next(&b, Urgency::Usual));
+            let mut c = Box::pin(turns.next(&c, Urgency::Usual));
+            assert!((&mut b).now_or_never().is_none() && (&mut c).now_or_never().is_none());
+            drop(first);
+            let b = b.now_or_never().expect("its turn");
+            tokio::time::advance(pause).await;
+            let a = Uid::new("a");
+            let mut again = Box::pin(turns.next(&a, Urgency::Usual));
+            assert!((&mut again).now_or_never().is_none());
+            drop(b);
+            let (again, c) = (again.now_or_never(), c.now_or_never());
+            assert_eq!((again.is_some(), c.is_some()), (goes_on, !goes_on), "after {pause:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lane_that_has_nothing_to_write_is_forgotten() {
+        let turns = Turns::new(4);
+        drop(take(&turns, "a"));
+        drop(take(&turns, "a"));
+        tokio::time::advance(TURN_PAUSE).await;
+        let b = take(&turns, "b").expect("free");
+        assert_eq!(turns.shared.lock().lanes.keys().collect::<Vec<_>>(), [&Uid::new("b")]);
+        drop(b);
+        assert_eq!(turns.shared.lock().idle.len(), 1);
     }
 
     #[tokio::test]

@@ -59,6 +59,8 @@ pub struct Settings {
     pub status_spacing_factor: i32,
     /// … and once more for each so many pods that are to come: they go on coming while one write waits …
     pub status_spacing_pods: u32,
+    /// … and as often again as the square of that number, divided by this: so many at once keep the API server busy …
+    pub status_spacing_crowd: u32,
     /// … and never waits longer than this.
     pub status_spacing_max: SignedDuration,
     /// The first pods that end are counted when all are made that may run, or this long after the first was begun.
@@ -75,9 +77,10 @@ impl Default for Settings {
             uncounted_max: 500,
             pods_per_stage_max: 500,
             gauge_spacing: SignedDuration::from_millis(100),
-            status_spacing_factor: 4,
+            status_spacing_factor: 6,
             status_spacing_pods: 250,
-            status_spacing_max: SignedDuration::from_secs(2),
+            status_spacing_crowd: 36,
+            status_spacing_max: SignedDuration::from_secs(3),
             first_count_max: SignedDuration::from_secs(1),
         }
     }
@@ -112,15 +115,31 @@ pub struct OwnWrites {
     /// When the status was last written.
     pub status_written_at: Option<Timestamp>,
     /// How long that took.
-    pub status_took: SignedDuration,
+    pub(crate) status_took: Took,
     /// When the first pod was begun since the Job is not suspended.
     pub first_pod_at: Option<Timestamp>,
-    /// How long it took to make the last pod, with the wait for our turn.
-    pub pod_took: SignedDuration,
+    /// How long the last write to a pod took, with the wait for our turn.
+    pub(crate) pod_took: Took,
     /// Those that are not answered yet.
     pub in_flight: InFlight,
     /// The unknown completion mode was reported.
     pub has_warned: bool,
+}
+
+/// How long the last two writes of a kind took. One that alone took long says nothing about the next.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Took(Option<[SignedDuration; 2]>);
+
+impl Took {
+    /// One more is answered.
+    pub(crate) fn add(&mut self, took: SignedDuration) {
+        self.0 = Some([took, self.0.map_or(took, |[last, _]| last)]);
+    }
+
+    /// What the next one may be expected to take.
+    fn usual(self) -> SignedDuration {
+        self.0.map(|[last, before]| last.min(before)).unwrap_or_default()
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -138,18 +157,20 @@ impl OwnWrites {
     /// How long after a status write the next one waits that only counts pods, while there are more to come: writes of
     /// the status take a part of the time, however long each takes. While pods are made, and until the first is counted, it
     /// is as many times as long as making one takes, too: where even small Jobs wait for their pods, one status says what
-    /// became of all of them.
+    /// became of all of them. Not after that: the more one status says, the longer the writes to those pods take.
     pub(crate) fn status_spacing(
         &self,
         settings: &Settings,
         to_come: u32,
         is_beginning: bool,
     ) -> SignedDuration {
-        let more = i32::try_from(to_come / settings.status_spacing_pods.max(1)).unwrap_or(i32::MAX);
+        let many = to_come / settings.status_spacing_pods.max(1);
+        let crowd = many.saturating_mul(many) / settings.status_spacing_crowd.max(1);
+        let more = i32::try_from(many.saturating_add(crowd)).unwrap_or(i32::MAX);
         let factor = settings.status_spacing_factor.saturating_add(more);
         let longest = settings.status_spacing_max;
-        let times = |took: SignedDuration, factor| took.checked_mul(factor).unwrap_or(longest);
-        let pod_took = if is_beginning { self.pod_took } else { SignedDuration::ZERO };
+        let times = |took: Took, factor| took.usual().checked_mul(factor).unwrap_or(longest);
+        let pod_took = if is_beginning { self.pod_took } else { Took::default() };
         times(self.status_took, factor)
             .max(times(pod_took, settings.status_spacing_factor))
             .clamp(SignedDuration::ZERO, longest)
@@ -182,29 +203,45 @@ impl OwnWrites {
 mod tests {
     use super::*;
 
+    fn took(millis: &[i64]) -> Took {
+        let mut took = Took::default();
+        millis.iter().for_each(|millis| took.add(SignedDuration::from_millis(*millis)));
+        took
+    }
+
     #[test]
-    fn the_longer_a_status_write_took_and_the_more_is_to_come_the_longer_the_next_one_waits() {
+    fn the_longer_writes_take_and_the_more_is_to_come_the_longer_the_next_status_waits() {
         let settings = Settings::default();
         let spacing = |status: i64, to_come: u32, pod: Option<i64>| {
-            let [status_took, pod_took] = [status, pod.unwrap_or(9_999)].map(SignedDuration::from_millis);
+            let (status_took, pod_took) = (took(&[status]), took(&[pod.unwrap_or(9_999)]));
             let own = OwnWrites { status_took, pod_took, ..OwnWrites::default() };
             own.status_spacing(&settings, to_come, pod.is_some()).as_millis()
         };
         let cases = [
             ((0, 10_000, None), 0),
-            ((10, 0, None), 40),
-            ((10, 249, None), 40),
-            ((10, 1_000, None), 80),
-            ((10, 10_000, None), 440),
-            ((100, 10_000, None), 2_000),
-            ((10, u32::MAX, None), 2_000),
-            ((10, 0, Some(9)), 40),
-            ((10, 0, Some(100)), 400),
-            ((10, 0, Some(3_000)), 2_000),
-            ((10, 0, Some(-1)), 40),
+            ((10, 0, None), 60),
+            ((10, 249, None), 60),
+            ((10, 1_000, None), 100),
+            ((10, 2_000, None), 150),
+            ((10, 10_000, None), 900),
+            ((100, 10_000, None), 3_000),
+            ((10, u32::MAX, None), 3_000),
+            ((10, 0, Some(9)), 60),
+            ((10, 0, Some(100)), 600),
+            ((10, 0, Some(3_000)), 3_000),
+            ((10, 0, Some(-1)), 60),
         ];
         for ((status, to_come, pod), expected) in cases {
             assert_eq!(spacing(status, to_come, pod), expected, "{status} ms, {to_come} to come, {pod:?} ms");
         }
+    }
+
+    #[test]
+    fn a_write_that_alone_took_long_does_not_delay_the_next_status() {
+        let usual = |millis: &[i64]| took(millis).usual().as_millis();
+        assert_eq!(usual(&[]), 0);
+        assert_eq!(usual(&[10]), 10);
+        assert_eq!(usual(&[10, 50]), 10);
+        assert_eq!(usual(&[10, 50, 10, 50, 60]), 50);
     }
 }

@@ -1,10 +1,9 @@
 //! The pod that a Job's template makes.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use serde::Serialize;
 use windlass_api::names;
 
 use crate::decision::NewPod;
@@ -19,44 +18,86 @@ impl std::fmt::Display for NoLabels {
     }
 }
 
-/// The pod for `new`, made from the template of `job`. The template's name, namespace and owners mean nothing.
-pub fn pod_body(job: &Job, new: &NewPod) -> Result<Pod, NoLabels> {
-    let template = job.spec.as_ref().map(|spec| spec.template.clone()).unwrap_or_default();
-    let meta = template.metadata.unwrap_or_default();
-    let mut labels = meta.labels.filter(|labels| !labels.is_empty()).ok_or(NoLabels)?;
-    let mut annotations = meta.annotations.unwrap_or_default();
-    let mut finalizers = meta.finalizers.unwrap_or_default();
-    if !finalizers.iter().any(|f| f == names::TRACKING_FINALIZER) {
-        finalizers.push(names::TRACKING_FINALIZER.to_owned());
-    }
-    let mut spec = template.spec.unwrap_or_default();
-    if let Some(index) = new.index {
-        labels.insert(names::COMPLETION_INDEX.to_owned(), index.to_string());
-        annotations.insert(names::COMPLETION_INDEX.to_owned(), index.to_string());
-        let job_name = job.metadata.name.as_deref().unwrap_or_default();
-        spec.hostname = Some(format!("{job_name}-{index}"));
-        spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()).for_each(add_index_env);
-    }
-    if let Some(failures) = new.failures {
-        annotations.insert(names::INDEX_FAILURE_COUNT.to_owned(), failures.counted.to_string());
-        if failures.ignored > 0 {
-            annotations.insert(names::INDEX_IGNORED_FAILURE_COUNT.to_owned(), failures.ignored.to_string());
+/// What all pods of a Job have in common, ready to be sent: each differs in a few words of it.
+#[derive(Clone, Debug)]
+pub struct Mold {
+    /// `metadata.generation` of the Job: with another one its template may be another.
+    pub generation: Option<i64>,
+    job_name: String,
+    meta: ObjectMeta,
+    /// JSON of the spec; without the host name if that depends on the index.
+    spec: String,
+}
+
+impl Mold {
+    /// Of the template of `job`. The template's name, namespace and owners mean nothing.
+    pub fn of(job: &Job) -> Result<Self, NoLabels> {
+        let template = job.spec.as_ref().map(|spec| spec.template.clone()).unwrap_or_default();
+        let meta = template.metadata.unwrap_or_default();
+        let labels = meta.labels.filter(|labels| !labels.is_empty()).ok_or(NoLabels)?;
+        let mut finalizers = meta.finalizers.unwrap_or_default();
+        if !finalizers.iter().any(|f| f == names::TRACKING_FINALIZER) {
+            finalizers.push(names::TRACKING_FINALIZER.to_owned());
         }
-    }
-    Ok(Pod {
-        metadata: ObjectMeta {
-            name: Some(new.name.clone()),
-            generate_name: Some(new.prefix.clone()),
+        let mut spec = template.spec.unwrap_or_default();
+        if job.spec.as_ref().and_then(|spec| spec.completion_mode.as_deref()) == Some("Indexed") {
+            spec.hostname = None;
+            let init = spec.init_containers.iter_mut().flatten();
+            spec.containers.iter_mut().chain(init).for_each(add_index_env);
+        }
+        let meta = ObjectMeta {
             namespace: job.metadata.namespace.clone(),
             labels: Some(labels),
-            annotations: some_if_any(annotations),
+            annotations: meta.annotations,
             finalizers: Some(finalizers),
             owner_references: Some(vec![owner_reference(job)]),
             ..ObjectMeta::default()
-        },
-        spec: Some(spec),
-        status: None,
-    })
+        };
+        let job_name = job.metadata.name.clone().unwrap_or_default();
+        Ok(Self { generation: job.metadata.generation, job_name, meta, spec: text(&spec) })
+    }
+
+    /// The pod for `new`, as JSON.
+    pub fn pod(&self, new: &NewPod) -> String {
+        let (meta, spec) = (text(&self.meta(new)), self.spec.as_str());
+        let hostname = match new.index {
+            Some(index) => format!("\"hostname\":{},", text(&format!("{}-{index}", self.job_name))),
+            None => String::new(),
+        };
+        // There are always containers behind it.
+        let rest = spec.strip_prefix('{').unwrap_or(spec);
+        format!(r#"{{"apiVersion":"v1","kind":"Pod","metadata":{meta},"spec":{{{hostname}{rest}}}"#)
+    }
+
+    fn meta(&self, new: &NewPod) -> ObjectMeta {
+        let mut meta = self.meta.clone();
+        (meta.name, meta.generate_name) = (Some(new.name.clone()), Some(new.prefix.clone()));
+        let mut annotations = meta.annotations.take().unwrap_or_default();
+        if let Some(index) = new.index {
+            let labels = meta.labels.get_or_insert_default();
+            labels.insert(names::COMPLETION_INDEX.to_owned(), index.to_string());
+            annotations.insert(names::COMPLETION_INDEX.to_owned(), index.to_string());
+        }
+        if let Some(failures) = new.failures {
+            annotations.insert(names::INDEX_FAILURE_COUNT.to_owned(), failures.counted.to_string());
+            if failures.ignored > 0 {
+                let ignored = failures.ignored.to_string();
+                annotations.insert(names::INDEX_IGNORED_FAILURE_COUNT.to_owned(), ignored);
+            }
+        }
+        meta.annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
+        meta
+    }
+}
+
+/// The pod for `new` of `job`, as a server has it that adds nothing.
+pub fn pod_body(job: &Job, new: &NewPod) -> Result<Pod, NoLabels> {
+    let mold = Mold::of(job)?;
+    Ok(serde_json::from_str(&mold.pod(new)).expect("it was made from parts of a pod"))
+}
+
+fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("names are texts, so that it can be JSON")
 }
 
 /// The reference that makes `job` the controller of a pod.
@@ -69,10 +110,6 @@ pub fn owner_reference(job: &Job) -> OwnerReference {
         controller: Some(true),
         block_owner_deletion: Some(true),
     }
-}
-
-fn some_if_any(map: BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
-    Some(map).filter(|map| !map.is_empty())
 }
 
 /// A variable of that name set by the user stays as it is.

@@ -74,6 +74,9 @@ pub(crate) fn plan<'a>(
         write.announce(seen, finish, &mut tracking.written);
         write.conclude(seen, tally, finish, &mut tracking);
     }
+    if write.is_about_to_finish(seen, finish, &tracking) {
+        return tracking;
+    }
     let is_urgent = !same_ledger(&seen.job.status, &write.next) || !seen.job.index_texts_are_current;
     write.gauges(seen, tally, finish, fleet);
     tracking.commit(seen, tally, write, is_urgent, fleet);
@@ -291,6 +294,23 @@ impl Draft {
         tracking.written.push(Note::Concluded { ending: finish.ending, counters });
     }
 
+    /// The end is announced and all pods are recorded: when the last of them is released, one status counts them and ends
+    /// the Job.
+    fn is_about_to_finish(
+        &self,
+        seen: &Observation<'_>,
+        finish: Option<&Finish>,
+        tracking: &Tracking<'_>,
+    ) -> bool {
+        let is_releasing = !tracking.releases.is_empty() || seen.own.in_flight.releases() > 0;
+        let may_record = self.next.uncounted.as_ref().is_none_or(|it| it.len() < seen.settings.uncounted_max);
+        finish.is_some_and(Finish::is_written)
+            && tracking.recorded.is_empty()
+            && may_record
+            && is_releasing
+            && !self.finishes
+    }
+
     /// What can wait until there is nothing better to write: gauges, the start, the Suspended condition.
     fn gauges(&mut self, seen: &Observation<'_>, tally: &Tally<'_>, finish: Option<&Finish>, fleet: &Fleet) {
         let (job, totals) = (seen.job, tally.totals);
@@ -357,7 +377,9 @@ impl Tracking<'_> {
         // The more there is to come, the more one write can say.
         let has_more_to_come = acts_on_pods || tally.totals.active > 0;
         // One that says as much as half of what may be on its way into the counters need not wait for more.
-        let says_much = self.recorded.len() * 2 >= seen.settings.uncounted_max;
+        // Indexes are all said, however many there are.
+        let has_list = |(_, step): &&(_, Step)| *step != Step::RecordIndex;
+        let says_much = self.recorded.iter().filter(has_list).count() * 2 >= seen.settings.uncounted_max;
         let may_wait = has_more_to_come && !says_much && old.conditions == new.conditions;
         let makes_pods = seen.own.in_flight.creations() > 0 || fleet.makes_pods();
         let spacing = match (is_urgent, may_wait) {

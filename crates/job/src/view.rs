@@ -115,9 +115,9 @@ impl JobView {
         if let Some(since) = self.own.in_flight.end(action) {
             let took = now.duration_since(since);
             if let Action::WriteStatus(_) = action {
-                self.own.status_took = took;
+                self.own.status_took.add(took);
             } else {
-                self.own.pod_took = took;
+                self.own.pod_took.add(took);
             }
         }
         if let Action::Release(pod) = action {

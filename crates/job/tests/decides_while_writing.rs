@@ -201,7 +201,7 @@ fn a_status_that_only_counts_waits_longer_the_longer_the_last_one_took() {
     let release = bench.send();
     assert!(matches!(&release[..], [Action::Release(_)]), "{release:?}");
     bench.land(&release[0]);
-    let until = bench.now + SignedDuration::from_millis(200);
+    let until = bench.now + SignedDuration::from_millis(300);
     assert_eq!(bench.decide().wake, Wake::At(until));
     assert!(!bench.trace().contains("1.0"), "said when it is written: {}", bench.trace());
     // With the last pod there is nothing to wait for.
@@ -220,4 +220,17 @@ fn a_status_write_that_is_outdated_is_decided_again_at_once() {
     assert_eq!(bench.send(), nothing());
     bench.view().fold(&write[0], Outcome::Outdated, now, &settings);
     assert!(matches!(&bench.send()[..], [Action::WriteStatus(_)]));
+}
+
+#[test]
+fn a_job_that_is_about_to_finish_is_counted_and_ended_by_one_status() {
+    let mut bench = Bench::new(job().runs(2, 2));
+    bench.hush().start(&["p0", "p1"]).hush().succeed("p0").succeed("p1");
+    let announced = bench.send();
+    assert!(matches!(&announced[..], [Action::WriteStatus(_)]), "{announced:?}");
+    let releases = bench.land(&announced[0]).send();
+    assert!(matches!(&releases[..], [Action::Release(_), Action::Release(_)]), "{releases:?}");
+    assert_eq!(bench.land(&releases[0]).send(), nothing());
+    let last = bench.land(&releases[1]).send();
+    assert!(matches!(&last[..], [Action::WriteStatus(write)] if write.finishes), "{last:?}");
 }

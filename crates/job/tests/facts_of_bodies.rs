@@ -9,7 +9,7 @@ use windlass_api::indexes::IndexSet;
 use windlass_job::Uid;
 use windlass_job::decision::{CreationReason, NewPod, StatusWrite};
 use windlass_job::job_facts::{Condition, Status, Uncounted};
-use windlass_job::pod_body::{NoLabels, owner_reference, pod_body};
+use windlass_job::pod_body::{Mold, NoLabels, owner_reference};
 use windlass_job::pod_facts::IndexFailures;
 use windlass_job::status_body::status_patch;
 
@@ -26,7 +26,7 @@ fn new_pod(index: Option<u32>, failures: Option<IndexFailures>) -> NewPod {
 }
 
 fn body(job: &common::JobBuilder, new: &NewPod) -> Value {
-    serde_json::to_value(pod_body(&job.build(), new).expect("labels")).expect("a pod is JSON")
+    serde_json::from_str(&Mold::of(&job.build()).expect("labels").pod(new)).expect("a pod is JSON")
 }
 
 fn owner() -> Value {
@@ -127,9 +127,9 @@ fn the_finalizer_is_not_added_twice() {
 fn a_template_without_labels_makes_no_pod() {
     for template in [json!({ "metadata": { "labels": null } }), json!({ "metadata": null })] {
         let job = job().spec(json!({ "template": template })).build();
-        assert_eq!(pod_body(&job, &new_pod(None, None)).err(), Some(NoLabels));
+        assert_eq!(Mold::of(&job).err(), Some(NoLabels));
     }
-    assert_eq!(pod_body(&Default::default(), &new_pod(None, None)).err(), Some(NoLabels));
+    assert_eq!(Mold::of(&Default::default()).err(), Some(NoLabels));
     assert_eq!(NoLabels.to_string(), "unable to create pods, no labels");
 }
 

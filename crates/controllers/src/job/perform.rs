@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::Resource;
 use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
@@ -14,11 +13,11 @@ use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use windlass_job::decision::{NewPod, PodRef, StatusWrite};
 use windlass_job::history::{ANNOTATION, History};
-use windlass_job::pod_body::pod_body;
 use windlass_job::status_body::status_patch;
 use windlass_job::trace::Note;
 use windlass_job::{Action, Outcome, PodFacts, Uid};
 
+use super::molds::Molds;
 use super::orphans::Release;
 use super::registry::{Known, Slot};
 use super::report::{self, PodEvent};
@@ -43,6 +42,7 @@ pub(super) struct Performer {
     recorder: Recorder,
     metrics: Metrics,
     pod_events: bool,
+    molds: Arc<Molds>,
     /// Where writes about pods of nobody wait for their turn.
     orphans: Uid,
 }
@@ -68,8 +68,7 @@ pub(super) struct Stage {
     pod_events: bool,
     slot: Arc<Slot>,
     source: Arc<RawJob>,
-    /// The Job as it was written, read when the first pod is made.
-    job: OnceCell<Option<Arc<Job>>>,
+    molds: Arc<Molds>,
     about: ObjectReference,
     ledger: Ledger,
     /// What is remembered of failed pods once the status is written, if that is news.
@@ -97,6 +96,7 @@ impl Performer {
             recorder,
             metrics: config.metrics.clone(),
             pod_events: config.pod_events,
+            molds: Arc::default(),
             orphans: Uid::new("orphans"),
         }
     }
@@ -123,7 +123,7 @@ impl Performer {
             pod_events: self.pod_events,
             slot: Arc::clone(slot),
             source: Arc::clone(&known.source),
-            job: OnceCell::new(),
+            molds: Arc::clone(&self.molds),
             about: report::about(known.view.job()),
             ledger: Ledger::of(known.view.job()),
             history,
@@ -253,29 +253,14 @@ impl Stage {
         }
     }
 
-    /// The Job as it was written. It was read before, so it can be read again. As long as pods of it are made, one reading
-    /// serves all.
-    async fn job(&self) -> Option<&Job> {
-        let read = || async {
-            let typed = self.slot.known.lock().typed.upgrade();
-            typed
-                .filter(|job| job.metadata.resource_version == self.source.metadata.resource_version)
-                .or_else(|| {
-                    let job = Arc::new(self.source.read().ok()?.0);
-                    self.slot.known.lock().typed = Arc::downgrade(&job);
-                    Some(job)
-                })
-        };
-        self.job.get_or_init(read).await.as_deref()
-    }
-
     async fn adopt(&self, pod: &PodRef, turn: &mut Turn) -> Answer {
         // The cache may be old: a Job that is gone or going must not take a pod with it.
         if !*self.is_live.get_or_init(|| self.look_at_job(turn)).await {
             return Answer::Failed;
         }
-        let Some(job) = self.job().await else { return Answer::Failed };
-        self.patch(pod, patches::adopt(job, &pod.uid), turn).await
+        // It was read before, so it can be read again.
+        let Ok((job, _)) = self.source.read() else { return Answer::Failed };
+        self.patch(pod, patches::adopt(&job, &pod.uid), turn).await
     }
 
     async fn look_at_job(&self, turn: &mut Turn) -> bool {
@@ -295,15 +280,15 @@ impl Stage {
     }
 
     async fn create(&self, new: &NewPod, turn: &mut Turn) -> Answer {
-        let Some(job) = self.job().await else { return Answer::Failed };
-        let body = match pod_body(job, new) {
-            Ok(body) => body,
+        let body = match self.molds.of(self.uid(), &self.source) {
+            Ok(mold) => mold.pod(new),
             Err(error) => {
                 self.tell(PodEvent::CreateFailed(&error.to_string()));
                 return Answer::Failed;
             }
         };
-        match self.post(&body, turn).await {
+        let request = self.pods.create(&PostParams::default(), body.into_bytes());
+        match self.calls.send_in(turn, CREATE_POD, request).await {
             Ok(SlimPod(pod)) => {
                 self.tell(PodEvent::Created(&new.name));
                 Answer::Pod(Box::new(pod))
@@ -322,11 +307,6 @@ impl Stage {
                 }
             }
         }
-    }
-
-    async fn post(&self, body: &Pod, turn: &mut Turn) -> kube::Result<SlimPod> {
-        let bytes = serde_json::to_vec(body).map_err(kube::Error::SerdeError)?;
-        self.calls.send_in(turn, CREATE_POD, self.pods.create(&PostParams::default(), bytes)).await
     }
 
     /// A pod of this name may be there: ours, made by an attempt whose answer was lost, or somebody else's.

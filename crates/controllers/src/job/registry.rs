@@ -18,9 +18,8 @@ mod pods;
 pub(super) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::runtime::watcher::Event;
@@ -63,8 +62,6 @@ pub(super) struct Known {
     pub(super) memory: Memory,
     /// The watch says that the Job is gone.
     pub(super) is_gone: bool,
-    /// The same Job, typed, while pods of it are made.
-    pub(super) typed: Weak<Job>,
     /// No look before this: looks at a large Job take a part of the time, however long each takes.
     pub(super) rests_until: Option<Instant>,
 }
@@ -276,7 +273,6 @@ impl Registry {
             verdicts: BTreeSet::new(),
             memory,
             is_gone: false,
-            typed: Weak::new(),
             rests_until: None,
         };
         for (pod_uid, pod) in index.parked.remove(&uid).map(|parked| parked.pods).unwrap_or_default() {
