@@ -16,6 +16,7 @@ mod server;
 mod why;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use windlass_node::runtimes::{host, keeper};
 
@@ -60,13 +61,28 @@ fn report<E: std::fmt::Display>(ended: Result<(), E>, code: impl Fn(&E) -> u8) -
     }
 }
 
-/// Runs `work` on as many threads as the machine has cores, and leaves without waiting for what it left behind.
+/// How long a command waits at its end for threads that are busy with something: a connection that is being made ends at
+/// its next step, a file that is being unpacked may take longer and is not waited for.
+const THREADS_END_MAX: Duration = Duration::from_secs(1);
+
+/// Runs `work` on as many threads as the machine has cores.
 fn with_threads(work: impl Future<Output = ExitCode>) -> ExitCode {
     with_runtime(tokio::runtime::Builder::new_multi_thread(), work)
 }
 
-/// Runs `work` on this thread, which rests a little when it is woken all the time, and longer when it is busy. Threads that
-/// wake each other for every answer take more time than short work itself.
+/// Runs `work` on half of the cores: the others are for the processes that it starts. Where that is one, it is this thread
+/// alone, for threads that wake each other for every answer take more time than short work itself.
+fn with_half_the_threads(work: impl Future<Output = ExitCode>) -> ExitCode {
+    let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get() / 2);
+    if threads < 2 {
+        return with_runtime(tokio::runtime::Builder::new_current_thread(), work);
+    }
+    let mut kind = tokio::runtime::Builder::new_multi_thread();
+    kind.worker_threads(threads);
+    with_runtime(kind, work)
+}
+
+/// Runs `work` on this thread, which rests a little when it is woken all the time, and longer when it is busy.
 fn with_one_thread(
     is_busy: impl Fn() -> bool + Send + Sync + 'static,
     work: impl Future<Output = ExitCode>,
@@ -77,11 +93,13 @@ fn with_one_thread(
     with_runtime(kind, work)
 }
 
+/// What `work` left behind is dropped. Its threads have ended when this returns: one that still began a TLS connection while
+/// the process leaves would find the state of its random numbers cleared, and abort.
 fn with_runtime(mut kind: tokio::runtime::Builder, work: impl Future<Output = ExitCode>) -> ExitCode {
     match kind.enable_all().build() {
         Ok(runtime) => {
             let code = runtime.block_on(work);
-            runtime.shutdown_background();
+            runtime.shutdown_timeout(THREADS_END_MAX);
             code
         }
         Err(error) => {
@@ -97,4 +115,31 @@ fn with_runtime(mut kind: tokio::runtime::Builder, work: impl Future<Output = Ex
 fn with_sources(error: &dyn std::error::Error) -> String {
     let sources = std::iter::successors(error.source(), |error| error.source());
     sources.fold(error.to_string(), |text, source| format!("{text}: {source}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn no_thread_is_busy_any_more_when_a_command_leaves() {
+        let is_done = Arc::new(AtomicBool::new(false));
+        let done = Arc::clone(&is_done);
+        let code = with_threads(async move {
+            let (begun, is_begun) = tokio::sync::oneshot::channel();
+            tokio::spawn(async move {
+                begun.send(()).expect("awaited");
+                // A step that takes a while.
+                std::thread::sleep(Duration::from_millis(50));
+                done.store(true, Ordering::Relaxed);
+            });
+            is_begun.await.expect("begun");
+            ExitCode::SUCCESS
+        });
+        assert_eq!(code, ExitCode::SUCCESS);
+        assert!(is_done.load(Ordering::Relaxed));
+    }
 }

@@ -31,7 +31,7 @@ use windlass_api::{Gates, names};
 use windlass_job::trace::Note;
 use windlass_node::isolation::Wanted;
 
-use crate::{EXIT_BAD_INPUT, EXIT_FAILED, images, with_threads};
+use crate::{EXIT_BAD_INPUT, EXIT_FAILED, images, with_half_the_threads};
 use screen::{Screen, Tone};
 use start::Error;
 
@@ -116,7 +116,7 @@ pub enum Heard {
 
 /// Runs the Jobs of a manifest.
 pub fn main(options: Options) -> ExitCode {
-    with_threads(run(&options))
+    with_half_the_threads(run(&options))
 }
 
 async fn run(options: &Options) -> ExitCode {

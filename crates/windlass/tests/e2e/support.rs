@@ -168,6 +168,10 @@ impl Running {
         let mut stderr = std::mem::take(&mut self.stderr);
         stderr.extend(self.lines.iter().map(|line| format!("{line}\n")));
         let stdout = self.stdout.take().expect("read once").join().expect("read");
+        if status.code().is_none() {
+            // A test that does not expect it shows why.
+            eprintln!("the command ended by {status}, after it said:\n{stderr}");
+        }
         Ran { code: status.code(), stdout, stderr }
     }
 
