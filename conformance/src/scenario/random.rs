@@ -165,7 +165,7 @@ pub async fn run(first: u64, count: u64) -> Result<()> {
     for (seed, scenario) in (first..).zip(&scenarios) {
         let [ours, go] = [Body::All, Body::Go].map(|body| endings.remove(&(scenario.name.clone(), body)));
         let found = match (ours, go) {
-            (Some(Ok(ours)), Some(Ok(go))) => ours.differences(&go, false),
+            (Some(Ok(ours)), Some(Ok(go))) => unless_wanted(ours.differences(&go, false)),
             (Some(Err(ours)), _) => vec![format!("ours: {ours:#}")],
             (_, Some(Err(go))) => vec![format!("go: {go:#}")],
             (None, _) | (_, None) => vec!["it was not played".to_owned()],
@@ -194,4 +194,17 @@ impl Scenario {
         let steps: Vec<String> = self.steps.iter().map(|step| format!("{step:?}")).collect();
         steps.join(", ")
     }
+}
+
+/// How the lines end that tell of a Job which failed while it was suspended and was resumed then: ours says that it was. The
+/// catalogue has it among the differences that we want.
+const RESUMED: [&str; 3] =
+    [r#""Job resumed" / "Job suspended""#, r#""JobResumed" / "JobSuspended""#, r#""False" / "True""#];
+
+/// Nothing, if that is all.
+fn unless_wanted(found: Vec<String>) -> Vec<String> {
+    let is_wanted = |line: &String| {
+        line.starts_with("job.status.conditions[") && RESUMED.iter().any(|end| line.ends_with(end))
+    };
+    if found.len() == RESUMED.len() && found.iter().all(is_wanted) { Vec::new() } else { found }
 }

@@ -166,9 +166,11 @@ fn fleet_is_right(job: &Value, pods: &[Facts<'_>]) -> bool {
     active <= wanted && (occupied >= wanted || free_indexes(job, pods) == Some(0))
 }
 
-/// A suspended Job has no start, and without one it can't be declared failed.
+/// A suspended Job has no start, and without one it can't be declared failed. When it is resumed it gets one.
 fn cannot_end(job: &Value) -> bool {
-    condition_of(job, condition::FAILURE_TARGET) == Some("True") && text(job, "/status/startTime").is_empty()
+    condition_of(job, condition::FAILURE_TARGET) == Some("True")
+        && text(job, "/status/startTime").is_empty()
+        && job.pointer("/spec/suspend") == Some(&Value::Bool(true))
 }
 
 /// How many pods there should be; `None` if the Job has all that it wanted.
