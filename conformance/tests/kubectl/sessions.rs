@@ -305,7 +305,7 @@ const SESSION: &str = r#"
     kubectl drain node-a
     # a budget that nobody has looked at makes clients try again for a hundred seconds
     kubectl patch pdb pdb --subresource=status --type=merge -p '{"status":{"observedGeneration":1,"currentHealthy":1,"desiredHealthy":1,"expectedPods":1,"disruptionsAllowed":0}}'
-    kubectl drain node-a --force --delete-emptydir-data --grace-period=0 --timeout=5s
+    kubectl drain node-a --force --delete-emptydir-data --grace-period=0 --timeout=3s
     kubectl delete pdb pdb
     kubectl drain node-a --force --delete-emptydir-data --grace-period=0 --timeout=60s
     kubectl get pods
