@@ -23,7 +23,7 @@ Scenarios: succeed, fail-per-index, one, hundred, steady, many, beside (default:
 
   --pods N         pods of the large Jobs (default 10000)
   --jobs N         Jobs of `many`, with 10 pods each (default 1000)
-  --windlass FILE  the command to measure (default target/dist/windlass)";
+  --windlass FILE  the command to measure (default target/release/windlass)";
 
 struct Options {
     pods: usize,
@@ -34,7 +34,7 @@ struct Options {
 
 fn options() -> Result<Options> {
     let mut options =
-        Options { pods: 10_000, jobs: 1_000, windlass: "target/dist/windlass".into(), scenarios: Vec::new() };
+        Options { pods: 10_000, jobs: 1_000, windlass: "target/release/windlass".into(), scenarios: vec![] };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut value = || args.next().with_context(|| format!("{arg} needs a value\n{HELP}"));
