@@ -45,7 +45,7 @@ pub(crate) fn create_object(
 ) -> Result<Written> {
     let resource = target.resource;
     check_place(&mut object, target)?;
-    let given = writer.filter(|writer| writer.is_tracked).map(|_| object.clone());
+    let given = writer.filter(|writer| !writer.is_own).map(|_| object.clone());
     admission::create(shared, target, &mut object)?;
     let additions = given.map(|given| Additions::new(resource, &given, &object)).unwrap_or_default();
     if !matches!(object.meta_text("resourceVersion"), "" | "0") {

@@ -166,8 +166,7 @@ pub(crate) fn patch(
     let texts = RefCell::new(Warnings::new());
     let mut written = update(shared, target, scope, Some(&writer), query.dry_run("PatchOptions")?, |old| {
         let mut new = patch.apply(target.resource, old)?;
-        // Components of this process change what they have types for.
-        if writer.is_tracked {
+        if !writer.is_own {
             texts.replace(patch.check_fields(target.resource, body, &new, old, validation)?);
         }
         check_place(&mut new, target)?;

@@ -52,15 +52,15 @@ pub(crate) struct Writer {
     pub(crate) name: String,
     /// Empty for the object itself.
     pub(crate) subresource: &'static str,
-    /// Whether objects that it creates say who owns their fields, and fields that its patches give are looked for in their
-    /// types. Not so for components of this process.
-    pub(crate) is_tracked: bool,
+    /// A component of this process: objects that it creates do not say who owns their fields, and its patches have only
+    /// fields that there are.
+    pub(crate) is_own: bool,
 }
 
 impl Writer {
     /// The server itself.
     pub(crate) fn server() -> Self {
-        Self { name: "windlass".to_owned(), subresource: "", is_tracked: true }
+        Self { name: "windlass".to_owned(), subresource: "", is_own: false }
     }
 
     /// The `fieldManager` of a query for these options, or what the client calls itself.
@@ -73,7 +73,7 @@ impl Writer {
         let given = query.text("fieldManager");
         check_name(given, options)?;
         let name = if given.is_empty() { agent_name(&head.headers) } else { given.to_owned() };
-        Ok(Self { name, subresource, is_tracked: head.extensions.get::<Own>().is_none() })
+        Ok(Self { name, subresource, is_own: head.extensions.get::<Own>().is_some() })
     }
 
     /// The manager that an operation of this writer makes of it.
@@ -218,7 +218,7 @@ pub(crate) fn record_create(
         Given::Entries(entries) => entries,
         Given::Nothing | Given::Reset => Entries::default(),
     };
-    let ty = fields::of_kind(resource.api_version, resource.kind).filter(|_| writer.is_tracked);
+    let ty = fields::of_kind(resource.api_version, resource.kind).filter(|_| !writer.is_own);
     let Some(ty) = ty else { return object.set_managed(None) };
     let mut changed = diff(resource, &ty, writer.subresource, None, object).changed.unwrap_or_default();
     additions.absent.iter().for_each(|path| set::remove_below(&mut changed, path));

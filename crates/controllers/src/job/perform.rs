@@ -23,7 +23,7 @@ use super::registry::{Known, Slot};
 use super::report::{self, PodEvent};
 use super::settled::Settled;
 use super::{Config, JobKey, patches};
-use crate::calls::{Call, Calls};
+use crate::calls::{Call, Calls, words};
 use crate::events::Recorder;
 use crate::metrics::{Ledger, Metrics, SyncLabels};
 use crate::turns::{Turn, Urgency};
@@ -142,7 +142,7 @@ impl Performer {
         match self.calls.send::<()>(&self.orphans, PATCH_POD, request).await {
             Ok(()) => Ok(()),
             Err(error) if is_gone(&error) => Ok(()),
-            Err(error) => Err(text(&error)),
+            Err(error) => Err(words(&error)),
         }
     }
 
@@ -152,7 +152,7 @@ impl Performer {
         let mut turn = self.calls.turn(&self.orphans, Urgency::Usual).await;
         match get::<RawJob>(&self.calls, &mut turn, GET_JOB, &jobs, &job.name).await {
             Ok(found) => Ok(found.is_some_and(|found| is_uid(&found.metadata.uid, &job.uid))),
-            Err(error) => Err(text(&error)),
+            Err(error) => Err(words(&error)),
         }
     }
 }
@@ -297,7 +297,7 @@ impl Stage {
             Err(error) => {
                 let is_answered = matches!(error, kube::Error::Api(_));
                 if !is_namespace_terminating(&error) {
-                    self.tell(PodEvent::CreateFailed(&text(&error)));
+                    self.tell(PodEvent::CreateFailed(&words(&error)));
                 }
                 // Without an answer the pod may be there.
                 if is_answered {
@@ -341,7 +341,7 @@ impl Stage {
             }
             Err(error) if is_gone(&error) => Answer::Gone,
             Err(error) => {
-                self.tell(PodEvent::DeleteFailed(&text(&error)));
+                self.tell(PodEvent::DeleteFailed(&words(&error)));
                 self.failed("delete pod", &pod.name, &error)
             }
         }
@@ -376,21 +376,13 @@ impl Stage {
 
     fn failed(&self, operation: &str, name: &str, error: &kube::Error) -> Answer {
         let (namespace, job) = (&self.slot.key.namespace, &self.slot.key.name);
-        tracing::warn!(namespace, job, name, error = text(error), "{operation} failed");
+        tracing::warn!(namespace, job, name, error = words(error), "{operation} failed");
         Answer::Failed
     }
 }
 
 fn is_uid(text: &Option<String>, uid: &Uid) -> bool {
     text.as_deref().is_some_and(|text| Uid::new(text) == *uid)
-}
-
-/// What the API server says, in its own words.
-fn text(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    }
 }
 
 /// There is no object of this name, or it is another one: the precondition on its UID failed (409 on a deletion, 422 on
