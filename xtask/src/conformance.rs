@@ -1,5 +1,6 @@
 //! The whole comparison with the real Kubernetes, longer than the test command has time for.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -16,19 +17,34 @@ pub fn run_part(part: Option<&str>) -> Result<()> {
         Some("e2e") => e2e(),
         None => {
             reference::install()?;
-            suite(&[])
+            suite(&names()?)
         }
         Some(part) if PARTS.contains(&part) => {
             reference::install()?;
-            suite(&["--test", part])
+            suite(&[part.to_owned()])
         }
         Some(part) => bail!("no part is called {part}: there are {} and e2e", PARTS.join(", ")),
     }
 }
 
-fn suite(which: &[&str]) -> Result<()> {
-    let mut args = vec!["test", "--package", "windlass-conformance"];
-    args.extend(which);
+/// The names of all of them.
+fn names() -> Result<Vec<String>> {
+    let directory = root().join("conformance/tests");
+    let entries = std::fs::read_dir(&directory).with_context(|| format!("read {}", directory.display()))?;
+    let mut names = BTreeSet::new();
+    for entry in entries {
+        let path = entry.with_context(|| format!("read {}", directory.display()))?.path();
+        let is_suite = path.is_dir() || path.extension().is_some_and(|extension| extension == "rs");
+        names.extend(path.file_stem().filter(|_| is_suite).map(|name| name.to_string_lossy().into_owned()));
+    }
+    Ok(names.into_iter().collect())
+}
+
+/// Runs suites, each to its end whatever became of those before it. The whole workspace is built, as by the test command, so
+/// that nothing is built anew for it.
+fn suite(names: &[String]) -> Result<()> {
+    let mut args = vec!["test", "--workspace", "--no-fail-fast"];
+    args.extend(names.iter().flat_map(|name| ["--test", name.as_str()]));
     args.extend(["--", "--nocapture"]);
     eprintln!("+ WINDLASS_CONFORMANCE=full cargo {}", args.join(" "));
     let status = Command::new("cargo").args(&args).env("WINDLASS_CONFORMANCE", "full").status();
