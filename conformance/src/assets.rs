@@ -35,6 +35,15 @@ pub fn helm() -> Result<PathBuf> {
     Ok(path)
 }
 
+/// A kernel for the virtual machines of tests.
+pub fn kernel() -> Result<PathBuf> {
+    let path = cache()?.join("linux").join("vmlinuz");
+    if !path.is_file() {
+        bail!("{} is not there: run `cargo xtask reference`", path.display());
+    }
+    Ok(path)
+}
+
 fn find_in(program: &str, version: &str) -> Result<PathBuf> {
     if let Some(dir) = std::env::var_os("KUBEBUILDER_ASSETS") {
         let path = PathBuf::from(dir).join(program);

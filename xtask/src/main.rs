@@ -4,6 +4,7 @@ mod check;
 mod conformance;
 mod coverage;
 mod fuzz;
+mod machine;
 mod purity;
 mod python;
 mod reference;
@@ -21,7 +22,7 @@ Tasks:
   test       everything that must hold: formatting, lints, dependencies, all tests, coverage
   check      the quick part of it: formatting, lints, purity of the core
   coverage   line coverage of crates/api and crates/job, and the bars they must reach
-  reference  build the programs of the real Kubernetes that tests compare with
+  reference  build the programs of the real Kubernetes that tests compare with, and get what else they need
   conformance  all comparisons with the real Kubernetes, also those that take long; or one of them: scenarios, crashes,
              random, gates, house. `conformance e2e` runs the upstream tests of Jobs on a server of ours, or on the
              cluster of KUBECONFIG

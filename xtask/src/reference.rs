@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{root, tools};
+use crate::{machine, root, tools};
 
 /// The release we are compared with, and the programs of it that tests use.
 const VERSION: &str = "v1.36.4";
@@ -31,7 +31,7 @@ pub fn install() -> Result<()> {
         tools::apt(&["etcd-server"])?;
     }
     install_image_tools()?;
-    Ok(())
+    machine::install()
 }
 
 /// What runs images in tests, what they are made of, and where they are pulled from.

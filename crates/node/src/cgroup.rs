@@ -1,14 +1,16 @@
 //! Limits of containers as control groups of the kernel, of both versions.
 //!
 //! What to make and write is decided here; [`Group::make`] does it. Without the right to make groups containers run
-//! without limits, and the agent says so once.
+//! without limits, and where a controller is missing without its limits. The agent says so once.
 
+mod controllers;
 mod kill;
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_openapi::api::core::v1::Container;
 use windlass_api::quantity::Quantity;
@@ -29,8 +31,14 @@ pub enum Layout {
     V1(BTreeMap<&'static str, PathBuf>),
 }
 
-/// How many groups are above that of a container: its agent's, that of all agents, and the one that was there.
-const ABOVE: usize = 3;
+/// The group of all agents.
+const SHARED: &str = "windlass";
+
+/// How often it is made when other agents, which see nobody in it yet, remove it meanwhile.
+const MAKE_TRIES: usize = 100;
+
+/// Limits that a kernel without accounting of swap does not know, and does not need.
+const OF_SWAP: [&str; 2] = ["memory.swap.max", "memory.memsw.limit_in_bytes"];
 
 /// The controllers that are used.
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
@@ -46,21 +54,26 @@ impl Layout {
                 names == controller
                     || (!controller.is_empty() && names.split(',').any(|name| name == controller))
             })?;
-            line.splitn(3, ':').nth(2).map(|path| path.trim_start_matches('/').to_owned())
+            line.splitn(3, ':').nth(2)
         };
         let (mut first, mut second) = (BTreeMap::new(), None);
         for line in mounts.lines() {
             let Some((left, right)) = line.split_once(" - ") else { continue };
-            let point = left.split(' ').nth(4).unwrap_or_default();
+            let mut left = left.split(' ').skip(3);
+            let (shown, point) = (left.next().unwrap_or_default(), left.next().unwrap_or_default());
+            let own = |controller| below(shown, path_of(controller).unwrap_or_default());
             let mut kind = right.split(' ');
             match kind.next() {
-                Some("cgroup2") => second = Some(PathBuf::from(point)),
+                Some("cgroup2") => {
+                    let beside = own("").parent().unwrap_or(Path::new("")).join(SHARED);
+                    second = Some(Path::new(point).join(beside));
+                }
                 Some("cgroup") => {
                     let options = kind.nth(1).unwrap_or_default();
                     for controller in CONTROLLERS {
                         if options.split(',').any(|option| option == controller) {
-                            let own = path_of(controller).unwrap_or_default();
-                            first.insert(controller, Path::new(point).join(own).join("windlass"));
+                            let tree = Path::new(point).join(own(controller)).join(SHARED);
+                            first.insert(controller, tree);
                         }
                     }
                 }
@@ -70,9 +83,7 @@ impl Layout {
         if !first.is_empty() {
             return Some(Self::V1(first));
         }
-        let own = path_of("").unwrap_or_default();
-        let beside = Path::new(&own).parent().unwrap_or(Path::new("")).join("windlass");
-        second.map(|root| Self::V2(root.join(beside)))
+        second.map(Self::V2)
     }
 
     /// Where control groups of either version are mounted.
@@ -123,10 +134,13 @@ impl Layout {
         }
     }
 
-    /// Removes itself, if there are no groups in it.
+    /// Removes itself, if there are no groups in it, and with the last agent the group of all.
     pub(crate) fn remove(&self) {
         for tree in self.trees() {
             let _ = std::fs::remove_dir(tree);
+            if let Some(shared) = tree.parent().filter(|above| above.ends_with(SHARED)) {
+                let _ = std::fs::remove_dir(shared);
+            }
         }
     }
 
@@ -135,6 +149,14 @@ impl Layout {
         let read = |file| std::fs::read_to_string(file).ok();
         Self::read(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)
     }
+}
+
+/// Where a group is below the mount point that shows the tree from `shown` on. One that can't be seen there, because it is
+/// outside of a container or of its namespace, is taken to be at the top.
+fn below(shown: &str, group: &str) -> PathBuf {
+    let path = Path::new(group).strip_prefix(shown).unwrap_or(Path::new(""));
+    let is_outside = path.components().any(|part| part == Component::ParentDir);
+    if is_outside { PathBuf::new() } else { path.to_owned() }
 }
 
 /// The mount points of `/proc/self/mountinfo` and what is mounted there.
@@ -201,6 +223,8 @@ impl Group {
                 let mut files = Vec::new();
                 if let Some(bytes) = limits.memory {
                     files.push(("memory.max", bytes.to_string()));
+                    // As in Kubernetes: swap would make more of it.
+                    files.push(("memory.swap.max", "0".to_owned()));
                     // All of a container, not the process that happened to ask last.
                     files.push(("memory.oom.group", "1".to_owned()));
                 }
@@ -223,10 +247,10 @@ impl Group {
                         group.directories.push((tree.join(name), files));
                     }
                 };
-                add(
-                    "memory",
-                    limits.memory.map(|b| ("memory.limit_in_bytes", b.to_string())).into_iter().collect(),
-                );
+                // The second is of memory and swap, and can't be less than the first.
+                let memory = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"];
+                let memory = limits.memory.map(|bytes| memory.map(|file| (file, bytes.to_string())));
+                add("memory", memory.into_iter().flatten().collect());
                 let mut cpu = Vec::new();
                 if let Some(quota) = quota {
                     cpu.push(("cpu.cfs_period_us", CPU_PERIOD.to_string()));
@@ -244,26 +268,21 @@ impl Group {
         })
     }
 
-    /// Makes it.
+    /// Makes it. A limit whose controller is missing here is left out, which is said once.
     pub(crate) fn make(&self) -> io::Result<()> {
         for (directory, files) in &self.directories {
             let parent = directory.parent().unwrap_or(directory);
-            std::fs::create_dir_all(parent)?;
-            // Version 2: what children may have has to be said in each group above; version 1 has no such file.
-            for above in parent.ancestors().take(ABOVE).collect::<Vec<_>>().into_iter().rev() {
-                let control = above.join("cgroup.subtree_control");
-                if control.exists() {
-                    for controller in CONTROLLERS {
-                        let _ = std::fs::write(&control, format!("+{controller}"));
-                    }
-                }
-            }
+            make_all(parent)?;
+            controllers::allow(parent);
             match std::fs::create_dir(directory) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
             }
             for (file, value) in files {
-                std::fs::write(directory.join(file), value)?;
+                match write(&directory.join(file), value) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => say_missing(file),
+                    written => written?,
+                }
             }
         }
         Ok(())
@@ -285,6 +304,32 @@ impl Group {
         for (directory, _) in &self.directories {
             remove_group(directory);
         }
+    }
+}
+
+/// Makes a group and those above it. Once it is there nobody else removes them.
+fn make_all(group: &Path) -> io::Result<()> {
+    for _ in 1..MAKE_TRIES {
+        match std::fs::create_dir_all(group) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            made => return made,
+        }
+    }
+    std::fs::create_dir_all(group)
+}
+
+/// Writes to a file of a group. To create one is refused like a write without the right to it, so it is not tried.
+fn write(file: &Path, value: &str) -> io::Result<()> {
+    std::fs::OpenOptions::new().write(true).open(file)?.write_all(value.as_bytes())
+}
+
+fn say_missing(file: &str) {
+    static IS_SAID: AtomicBool = AtomicBool::new(false);
+    if !OF_SWAP.contains(&file) && !IS_SAID.swap(true, Ordering::Relaxed) {
+        tracing::warn!(
+            file,
+            "not all limits of containers are enforced: control groups here do not have this one"
+        );
     }
 }
 
@@ -342,9 +387,36 @@ mod tests {
         let trees = trees.into_iter().map(|(name, path)| (name, path.into())).collect();
         assert_eq!(v1(), Layout::V1(trees));
         assert_eq!(v2(), Layout::V2("/sys/fs/cgroup/system.slice/windlass".into()));
-        let at_root = Layout::read(MOUNTS_V2, "0::/");
-        assert_eq!(at_root, Some(Layout::V2("/sys/fs/cgroup/windlass".into())));
+        for (own, want) in [
+            ("0::/", "/sys/fs/cgroup/windlass"),
+            (
+                "0::/user.slice/user-0.slice/session-1.scope",
+                "/sys/fs/cgroup/user.slice/user-0.slice/windlass",
+            ),
+            // Of another namespace.
+            ("0::/../other", "/sys/fs/cgroup/windlass"),
+            ("0::/..", "/sys/fs/cgroup/windlass"),
+        ] {
+            assert_eq!(Layout::read(MOUNTS_V2, own), Some(Layout::V2(want.into())), "{own}");
+        }
         assert_eq!(Layout::read("34 20 0:29 / /proc rw - proc proc rw", ""), None);
+    }
+
+    #[test]
+    fn a_container_may_see_its_own_part_of_the_tree_only() {
+        let mount =
+            |shown: &str, kind: &str| format!("30 20 0:25 {shown} /c rw,relatime - {kind} none rw,memory");
+        for (shown, own, want) in [
+            ("/box/1", "/box/1", "/c/windlass"),
+            ("/box", "/box/1/2", "/c/1/windlass"),
+            ("/box/1", "/box/12/3", "/c/windlass"),
+            ("/..", "/1", "/c/windlass"),
+        ] {
+            let got = Layout::read(&mount(shown, "cgroup2"), &format!("0::{own}"));
+            assert_eq!(got, Some(Layout::V2(want.into())), "{shown} {own}");
+        }
+        let got = Layout::read(&mount("/box", "cgroup"), "4:memory:/box/1");
+        assert_eq!(got, Some(Layout::V1(BTreeMap::from([("memory", "/c/1/windlass".into())]))));
     }
 
     #[test]
@@ -371,7 +443,10 @@ mod tests {
                 directories: vec![
                     (
                         "/sys/fs/cgroup/memory/box/1/windlass/x".into(),
-                        text(&[("memory.limit_in_bytes", "67108864")])
+                        text(&[
+                            ("memory.limit_in_bytes", "67108864"),
+                            ("memory.memsw.limit_in_bytes", "67108864"),
+                        ])
                     ),
                     (
                         "/sys/fs/cgroup/cpu,cpuacct/windlass/x".into(),
@@ -390,6 +465,7 @@ mod tests {
         let group = Group::plan(&v2(), "x", &limits, false).expect("limits");
         let files = [
             ("memory.max", "67108864"),
+            ("memory.swap.max", "0"),
             ("memory.oom.group", "1"),
             ("cpu.max", "150000 100000"),
             ("cpu.weight", "20"),
@@ -455,8 +531,8 @@ mod tests {
     fn an_agent_removes_what_it_left_and_nothing_of_other_agents() {
         let (root, ours, theirs) = (tempfile::tempdir(), tempfile::tempdir(), tempfile::tempdir());
         let [root, ours, theirs] = [root, ours, theirs].map(|made| made.expect("a directory"));
-        let all =
-            Layout::V1(BTreeMap::from([("memory", root.path().join("m")), ("pids", root.path().join("p"))]));
+        let [memory, pids] = ["m", "p"].map(|name| root.path().join(name).join(SHARED));
+        let all = Layout::V1(BTreeMap::from([("memory", memory), ("pids", pids)]));
         let [ours, theirs] = [ours, theirs].map(|agent| all.clone().of_agent(agent.path()).expect("read"));
         let groups = [&ours, &theirs].map(|layout| {
             let directories: Vec<PathBuf> = layout.trees().iter().map(|tree| tree.join("x")).collect();
@@ -469,5 +545,9 @@ mod tests {
         let is_there = groups.map(|group| group.iter().map(|one| one.exists()).collect::<Vec<_>>());
         assert_eq!(is_there, [[false, false], [true, true]]);
         assert_eq!(ours.trees().iter().filter(|tree| tree.exists()).count(), 0);
+        theirs.sweep();
+        theirs.remove();
+        assert!(all.trees().iter().all(|tree| !tree.exists()), "the last one removes what all share");
+        assert!(root.path().join("m").exists(), "and nothing else");
     }
 }

@@ -24,6 +24,7 @@ mod real_kubectl;
 mod rootless;
 mod run_flags;
 mod rust_client;
+mod second_version;
 mod server;
 mod session;
 mod stories;
