@@ -22,7 +22,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 
 use crate::fit::Filter;
-use crate::pod::{PodFacts, Uid};
+use crate::pod::{Demand, PodFacts, Uid};
 
 /// upstream: podInitialBackoffSeconds and podMaxBackoffSeconds.
 const BACKOFF_MAX_S: i64 = 10;
@@ -184,6 +184,8 @@ pub struct Queue {
     places: HashMap<Uid, Place>,
     counts: Counts,
     seen: u64,
+    /// What the latest newcomer asked for, and the key of that: pods of a Job ask for the same.
+    latest: Option<(Arc<Demand>, Key)>,
 }
 
 #[derive(Clone, Debug)]
@@ -213,18 +215,33 @@ impl Queue {
         let waiting = match self.remove(&uid) {
             Some(before) => {
                 let turn = Turn { priority: Reverse(facts.priority()), ..before.turn };
-                Waiting { key: key(&facts), turn, pod: facts, ..before }
+                Waiting { key: self.key(&facts), turn, pod: facts, ..before }
             }
             None => self.newcomer(facts, Shown::of(pod), now),
         };
         self.join(waiting, retries)
     }
 
+    /// Equal for pods that fit on the same nodes.
+    fn key(&mut self, pod: &PodFacts) -> Key {
+        if !pod.demand.is_of_node_only() {
+            return own_key(&pod.uid);
+        }
+        if let Some((demand, key)) = &self.latest
+            && *demand == pod.demand
+        {
+            return key.clone();
+        }
+        let key: Key = format!("{:?}", pod.demand).into();
+        self.latest = Some((pod.demand.clone(), key.clone()));
+        key
+    }
+
     fn newcomer(&mut self, pod: Arc<PodFacts>, shown: Shown, now: Timestamp) -> Waiting {
         self.seen += 1;
         let turn = Turn { priority: Reverse(pod.priority()), since: pod.created, seen: self.seen };
         Waiting {
-            key: key(&pod),
+            key: self.key(&pod),
             turn,
             pod,
             nominated: shown.node.clone(),
@@ -531,11 +548,6 @@ impl Queue {
             Stage::Resting { .. } => _ = self.resting.insert(key.clone()),
         }
     }
-}
-
-/// Equal for pods that fit on the same nodes.
-fn key(pod: &PodFacts) -> Key {
-    if pod.demand.is_of_node_only() { format!("{:?}", pod.demand).into() } else { own_key(&pod.uid) }
 }
 
 /// Of a pod that is a group of its own. No demand looks like this.
