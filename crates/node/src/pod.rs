@@ -145,10 +145,13 @@ impl Context {
     /// Whether a start failed because the kernel refuses overlayfs. From then on images are copied; it is said once.
     pub(crate) fn is_overlay_refused(&self, error: &StartError) -> bool {
         let StartError::Sandbox { error } = error else { return false };
-        if !error.starts_with(IMAGE_REFUSED) || self.copies_images.swap(true, Ordering::Relaxed) {
+        if !error.starts_with(IMAGE_REFUSED) {
             return false;
         }
-        tracing::warn!(error, "overlayfs is refused: each container has a copy of its image");
+        // Others may have been prepared for it at the same time.
+        if !self.copies_images.swap(true, Ordering::Relaxed) {
+            tracing::warn!(error, "overlayfs is refused: each container has a copy of its image");
+        }
         true
     }
 

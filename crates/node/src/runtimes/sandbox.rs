@@ -350,6 +350,7 @@ impl Root {
         flags.set(MountFlags::NODEV, !self.has_devices);
         if self.layers.is_empty() {
             // It is there already, whole.
+            let what = || format!("mount the copy of the image at {}", self.target.display());
             rustix::mount::mount_bind(&self.target, &self.target).named(what)?;
             return rustix::mount::mount_remount(&self.target, flags | MountFlags::BIND, "").named(what);
         }

@@ -148,13 +148,13 @@ fn limits() -> Value {
     json!({"apiVersion": "v1", "kind": "List", "items": [hog, look]})
 }
 
-/// Two containers of an image, of which the first takes too much memory. With `hostPID` only their groups hold their processes.
+/// Two containers of an image that start together, of which the first takes too much memory. With `hostPID` only their groups hold their processes.
 fn image(has_host_pid: bool) -> Value {
     let script = format!(
         "(sleep 4000 & sleep 4000) & cat /proc/self/cgroup; test $JOB_COMPLETION_INDEX = 1 || {{ {MORE}; exit 3; }}"
     );
     let spec = json!({
-        "completions": 2, "parallelism": 1, "completionMode": "Indexed", "backoffLimitPerIndex": 0,
+        "completions": 2, "parallelism": 2, "completionMode": "Indexed", "backoffLimitPerIndex": 0,
     });
     let mut job: Value = serde_json::from_str(&job("image", spec, &script)).expect("a Job");
     let pod = &mut job["spec"]["template"]["spec"];
