@@ -56,6 +56,12 @@ impl Figures {
     }
 }
 
+/// Those of the median time, of at least one.
+pub fn median(mut rounds: Vec<Figures>) -> Figures {
+    rounds.sort_unstable_by_key(|figures| figures.time);
+    rounds.swap_remove(rounds.len() / 2)
+}
+
 /// How late a pod may be counted when the API server has time.
 const LAG_MAX: Duration = Duration::from_millis(100);
 
