@@ -333,12 +333,28 @@ fn say_missing(file: &str) {
     }
 }
 
+/// A group and those in it, each before those that are in it. A container may make some for itself.
+fn tree(group: &Path) -> Vec<PathBuf> {
+    let mut all = vec![group.to_owned()];
+    let mut next = 0;
+    while let Some(group) = all.get(next) {
+        let entries = std::fs::read_dir(group).into_iter().flatten().flatten();
+        let below = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        let below: Vec<PathBuf> = below.map(|entry| entry.path()).collect();
+        all.extend(below);
+        next += 1;
+    }
+    all
+}
+
 fn remove_group(directory: &Path) {
-    match std::fs::remove_dir(directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!(%error, path = %directory.display(), "remove a control group");
+    for group in tree(directory).iter().rev() {
+        match std::fs::remove_dir(group) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%error, path = %group.display(), "remove a control group");
+            }
+            _ => {}
         }
-        _ => {}
     }
 }
 

@@ -12,10 +12,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The pause between two looks.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Sends SIGKILL to all processes of a group. Returns whether there were none.
+/// Sends SIGKILL to all processes of a group and of those that they have made in it. Returns whether there were none.
 pub(crate) fn kill(directory: &Path) -> io::Result<bool> {
     let found = members(directory)?;
-    if found.is_empty() {
+    if found.is_empty() && !is_populated(directory) {
         return Ok(true);
     }
     if std::fs::write(directory.join("cgroup.kill"), "1").is_ok() {
@@ -23,6 +23,13 @@ pub(crate) fn kill(directory: &Path) -> io::Result<bool> {
     }
     signal(directory, found)?;
     Ok(false)
+}
+
+/// What the kernel says of a group and all below it, which version 1 does not: there they are counted one after the other,
+/// and one that moves meanwhile is seen the next time.
+fn is_populated(directory: &Path) -> bool {
+    let events = std::fs::read_to_string(directory.join("cgroup.events")).unwrap_or_default();
+    events.lines().any(|line| line == "populated 1")
 }
 
 /// Sends SIGKILL to all processes of a group but one. Returns whether there were no others.
@@ -82,8 +89,17 @@ pub(crate) fn end(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The processes of a group, of which there are none if there is no such group.
+/// The processes of a group and of those in it.
 fn members(directory: &Path) -> io::Result<BTreeSet<i32>> {
+    let mut all = BTreeSet::new();
+    for group in super::tree(directory) {
+        all.append(&mut own_members(&group)?);
+    }
+    Ok(all)
+}
+
+/// The processes of a group, of which there are none if there is no such group.
+fn own_members(directory: &Path) -> io::Result<BTreeSet<i32>> {
     match std::fs::read_to_string(directory.join("cgroup.procs")) {
         // 0: of another pid namespace, which can't be reached from here.
         Ok(text) => Ok(text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0).collect()),
@@ -124,11 +140,6 @@ mod tests {
         }
     }
 
-    fn is_populated(group: &Path) -> Option<bool> {
-        let events = std::fs::read_to_string(group.join("cgroup.events")).ok()?;
-        Some(events.lines().any(|line| line == "populated 1"))
-    }
-
     #[test]
     fn a_process_is_known_by_its_own_number() {
         for (status, want) in
@@ -153,7 +164,7 @@ mod tests {
             let group = Group::plan(&layout, "held", &Limits::default(), true).expect("it is needed");
             group.make().expect("made");
             let directory: PathBuf = group.holds.clone().expect("it holds");
-            assert_eq!(is_populated(&directory), is_second.then_some(false));
+            assert!(!is_populated(&directory));
             let text = "echo $$ > \"$0\" && for i in 1 2 3; do (while :; do (sleep 3999 & sleep 0.01) & sleep 0.01; done) & done; \
                         exec sleep 3999";
             let mut main = Command::new("setsid")
@@ -164,7 +175,7 @@ mod tests {
             while members(&directory).expect("readable").len() < 20 {
                 std::thread::sleep(PAUSE);
             }
-            assert_eq!(is_populated(&directory), is_second.then_some(true));
+            assert_eq!(is_populated(&directory), is_second);
             let main_pid = main.id().cast_signed();
             assert_eq!((find(&directory, main_pid), find(&directory, 1)), (Some(main_pid), None));
             while !kill_others(&directory, main.id().cast_signed()).expect("killed") {
@@ -174,13 +185,15 @@ mod tests {
             assert!(!kill(&directory).expect("killed"), "there was one");
             end(&directory).expect("ended");
             assert_eq!(members(&directory).expect("readable"), BTreeSet::new());
-            assert_eq!(is_populated(&directory), is_second.then_some(false));
+            assert!(!is_populated(&directory));
             assert_eq!(main.wait().expect("it is ours").signal(), Some(9));
             assert!(kill(&directory).expect("looked"), "there are none");
 
-            // What an agent left is ended by the next one.
+            // What an agent left is ended by the next one, also in a group that a container has made for itself.
             let mut left = Command::new("sleep").arg("3999").spawn().expect("sleep is there");
-            std::fs::write(directory.join("cgroup.procs"), left.id().to_string()).expect("moved");
+            let below = directory.join("own/deeper");
+            std::fs::create_dir_all(&below).expect("made");
+            std::fs::write(below.join("cgroup.procs"), left.id().to_string()).expect("moved");
             layout.sweep();
             assert_eq!(left.wait().expect("it is ours").signal(), Some(9));
             assert!(!directory.exists());
