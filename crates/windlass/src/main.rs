@@ -16,8 +16,12 @@ mod server;
 mod why;
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::writer::MakeWriterExt;
 use windlass_node::runtimes::{host, keeper};
 
 /// A Job has failed, or something else that another command line would not have helped.
@@ -43,11 +47,19 @@ fn keep_pages_small(is_wanted: bool) {
     _ = rustix::thread::disable_transparent_huge_pages(is_wanted);
 }
 
+/// The command is done. What is logged after that tells of connections that are cut because it leaves.
+static IS_LEAVING: AtomicBool = AtomicBool::new(false);
+
 /// Logs to standard error what `WINDLASS_LOG` asks for.
 fn log_to_stderr(default: &str) {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("WINDLASS_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(std::io::stderr).init();
+    log_to(std::io::stderr, default);
+}
+
+/// Logs what `WINDLASS_LOG` asks for, a filter such as `debug` or `windlass_node=trace`, until the command leaves.
+fn log_to(writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static, default: &str) {
+    let filter = EnvFilter::try_from_env("WINDLASS_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let writer = writer.with_filter(|_| !IS_LEAVING.load(Ordering::Relaxed));
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(writer).init();
 }
 
 /// How a command ends: with what went wrong on standard error, and the code that stands for it.
@@ -99,6 +111,7 @@ fn with_runtime(mut kind: tokio::runtime::Builder, work: impl Future<Output = Ex
     match kind.enable_all().build() {
         Ok(runtime) => {
             let code = runtime.block_on(work);
+            IS_LEAVING.store(true, Ordering::Relaxed);
             runtime.shutdown_timeout(THREADS_END_MAX);
             code
         }
@@ -119,21 +132,44 @@ fn with_sources(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::io;
+    use std::sync::{Arc, Mutex};
 
     use super::*;
 
+    /// What was logged.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Log {
+        fn text(&self) -> String {
+            String::from_utf8(self.0.lock().expect("no writer panics").clone()).expect("UTF-8")
+        }
+    }
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("no writer panics").write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
     #[test]
-    fn no_thread_is_busy_any_more_when_a_command_leaves() {
-        let is_done = Arc::new(AtomicBool::new(false));
-        let done = Arc::clone(&is_done);
+    fn a_command_leaves_when_no_thread_is_busy_any_more_and_is_silent_from_its_end_on() {
+        let (log, is_done) = (Log::default(), Arc::new(AtomicBool::new(false)));
+        let (writer, done) = (log.clone(), Arc::clone(&is_done));
+        log_to(move || writer.clone(), "warn");
         let code = with_threads(async move {
             let (begun, is_begun) = tokio::sync::oneshot::channel();
             tokio::spawn(async move {
+                tracing::warn!("it begins");
                 begun.send(()).expect("awaited");
                 // A step that takes a while.
                 std::thread::sleep(Duration::from_millis(50));
+                tracing::warn!("it is cut off");
                 done.store(true, Ordering::Relaxed);
             });
             is_begun.await.expect("begun");
@@ -141,5 +177,7 @@ mod tests {
         });
         assert_eq!(code, ExitCode::SUCCESS);
         assert!(is_done.load(Ordering::Relaxed));
+        let text = log.text();
+        assert!(text.contains("it begins") && !text.contains("it is cut off"), "{text}");
     }
 }

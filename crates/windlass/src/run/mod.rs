@@ -31,7 +31,7 @@ use windlass_api::{Gates, names};
 use windlass_job::trace::Note;
 use windlass_node::isolation::Wanted;
 
-use crate::{EXIT_BAD_INPUT, EXIT_FAILED, images, with_half_the_threads};
+use crate::{EXIT_BAD_INPUT, EXIT_FAILED, images, log_to, with_half_the_threads};
 use screen::{Screen, Tone};
 use start::Error;
 
@@ -121,7 +121,7 @@ pub fn main(options: Options) -> ExitCode {
 
 async fn run(options: &Options) -> ExitCode {
     let screen = Screen::new();
-    log_to(&screen);
+    log_to(screen.clone(), "warn");
     match start::start(options, &screen).await {
         Ok(Some(session)) => ExitCode::from(session.run().await),
         // Nothing was to be run.
@@ -135,13 +135,6 @@ async fn run(options: &Options) -> ExitCode {
             ExitCode::from(EXIT_FAILED)
         }
     }
-}
-
-/// `WINDLASS_LOG` is a filter such as `debug` or `windlass_node=trace`.
-fn log_to(screen: &Screen) {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("WINDLASS_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(screen.clone()).init();
 }
 
 fn name_of(job: &Job) -> JobName {
