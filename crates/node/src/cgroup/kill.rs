@@ -195,8 +195,8 @@ mod tests {
             std::fs::create_dir_all(&below).expect("made");
             std::fs::write(below.join("cgroup.procs"), left.id().to_string()).expect("moved");
             layout.sweep();
-            assert_eq!(left.wait().expect("it is ours").signal(), Some(9));
             assert!(!directory.exists());
+            assert_eq!(left.wait().expect("it is ours").signal(), Some(9));
             assert!(kill(&directory).expect("a group that is gone has no processes"));
             layout.remove();
             if is_second {
