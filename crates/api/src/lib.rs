@@ -11,6 +11,7 @@ pub mod field;
 pub mod gates;
 pub mod indexes;
 pub mod names;
+mod part;
 pub mod protobuf;
 pub mod quantity;
 pub mod resources;

@@ -311,7 +311,7 @@ impl Shared {
         if let Some(until) = known.rests_until.filter(|until| *until > start) {
             return self.registry.jobs_due.add_at(uid.clone(), until);
         }
-        let look = Look::begin();
+        let look = known.took_long.then(Look::begin);
         let decision = self.decide(&slot.key, &known);
         let labels = SyncLabels {
             is_indexed: known.view.job().is_indexed(),
@@ -335,7 +335,9 @@ impl Shared {
             // What is left to wait for, beside the answers?
             self.registry.jobs_due.add(uid.clone());
         }
-        known.rests_until = look.rest(self.config.looks_share).map(|rest| Instant::now() + rest);
+        let (now, share) = (Instant::now(), self.config.looks_share);
+        known.took_long = rest::is_long(now - start, share);
+        known.rests_until = look.and_then(|look| look.rest(share)).map(|rest| now + rest);
     }
 
     /// Performs an action when it is its turn. Those whose turn has not come when the controller stops are left to the

@@ -6,7 +6,6 @@
 
 pub(crate) mod protobuf;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
@@ -17,13 +16,12 @@ use k8s_openapi::api::core::v1::{
     PodStatus, Toleration,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
-use kube::Resource;
 use kube::core::{Status, WatchEvent};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use windlass_api::names;
 use windlass_api::protobuf::{Envelope, Error as Malformed, MEDIA_TYPE};
+use windlass_api::{names, resource_like};
 
 pub(crate) use protobuf::Page;
 
@@ -375,42 +373,6 @@ impl From<SlimContainer> for ContainerStatus {
             ..Self::default()
         }
     }
-}
-
-/// The same resource as the typed object's.
-macro_rules! resource_like {
-    ($slim:ty, $typed:ty, $meta:ident => $get:expr) => {
-        impl Resource for $slim {
-            type DynamicType = ();
-            type Scope = <$typed as Resource>::Scope;
-
-            fn kind((): &()) -> Cow<'_, str> {
-                <$typed as Resource>::kind(&())
-            }
-
-            fn group((): &()) -> Cow<'_, str> {
-                <$typed as Resource>::group(&())
-            }
-
-            fn version((): &()) -> Cow<'_, str> {
-                <$typed as Resource>::version(&())
-            }
-
-            fn plural((): &()) -> Cow<'_, str> {
-                <$typed as Resource>::plural(&())
-            }
-
-            fn meta(&self) -> &ObjectMeta {
-                let $meta = self;
-                &$get
-            }
-
-            fn meta_mut(&mut self) -> &mut ObjectMeta {
-                let $meta = self;
-                &mut $get
-            }
-        }
-    };
 }
 
 resource_like!(SlimPod, Pod, pod => pod.0.metadata);

@@ -191,6 +191,13 @@ impl PodFacts {
         self.rule.as_ref().is_some_and(|rule| rule.action == Action::FailJob)
     }
 
+    /// Whether a newer view of the same pod gives no reason to decide anew: that it has got a node matters only when
+    /// there are too many pods, and that is seen then.
+    pub fn decides_like(&self, newer: &Self) -> bool {
+        let (revision, is_assigned) = (newer.revision, newer.is_assigned);
+        *newer == Self { revision, is_assigned, ..self.clone() }
+    }
+
     pub(crate) fn victim_order(&self) -> VictimOrder<'_> {
         (
             self.is_assigned,

@@ -248,3 +248,24 @@ fn a_finalizer_that_nobody_looks_after_is_removed() {
         assert!(!should_release(&pod("p").free().build(), owner), "{what}, without a finalizer");
     }
 }
+
+#[test]
+fn a_node_or_a_newer_revision_is_no_reason_to_decide_anew_and_all_else_is() {
+    let before = facts(&pod("p"));
+    let placed =
+        pod("p").with(json!({ "metadata": { "resourceVersion": "99" }, "spec": { "nodeName": "n" } }));
+    let placed = facts(&placed);
+    assert!(placed.is_assigned && !before.is_assigned && placed.revision != before.revision);
+    assert!(before.decides_like(&placed));
+    let restarts = json!([{ "name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 1 }]);
+    for change in [
+        json!({ "status": { "phase": "Failed" } }),
+        json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } }),
+        json!({ "status": { "containerStatuses": restarts } }),
+        json!({ "metadata": { "deletionTimestamp": rfc3339(9) } }),
+        json!({ "metadata": { "finalizers": null } }),
+        json!({ "metadata": { "ownerReferences": null } }),
+    ] {
+        assert!(!before.decides_like(&facts(&pod("p").with(change.clone()))), "{change}");
+    }
+}

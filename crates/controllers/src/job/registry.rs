@@ -64,16 +64,20 @@ pub(super) struct Known {
     pub(super) is_gone: bool,
     /// No look before this: looks at a large Job take a part of the time, however long each takes.
     pub(super) rests_until: Option<Instant>,
+    /// The last look took so long that the next one is measured.
+    pub(super) took_long: bool,
 }
 
 impl Known {
-    /// Says whether it is news: the echo of our own write is not.
+    /// Says whether it is news: the echo of our own write is not, nor is what no decision would be another for.
     fn observe_pod(&mut self, pod: &Pod) -> bool {
         let uid = uid_of(&pod.metadata);
-        if self.view.pods().get(&uid).is_some_and(|facts| facts.revision >= revision(&pod.metadata)) {
+        let known = self.view.pods().get(&uid);
+        if known.is_some_and(|known| known.revision >= revision(&pod.metadata)) {
             return false;
         }
         let facts = PodFacts::from_pod(pod, self.view.job());
+        let is_news = known.is_none_or(|known| !known.decides_like(&facts));
         if facts.phase.is_terminal() && facts.has_finalizer {
             self.ended.entry(facts.name.clone()).or_insert_with(Instant::now);
         } else if !self.view.pods().is_releasing(&facts.uid) {
@@ -82,7 +86,7 @@ impl Known {
         }
         self.memory.saw(pod, &facts);
         self.view.observe_pod(facts);
-        true
+        is_news
     }
 
     fn forget_pod(&mut self, uid: &Uid) {
@@ -274,6 +278,7 @@ impl Registry {
             memory,
             is_gone: false,
             rests_until: None,
+            took_long: false,
         };
         for (pod_uid, pod) in index.parked.remove(&uid).map(|parked| parked.pods).unwrap_or_default() {
             known.observe_pod(&pod);

@@ -2,7 +2,8 @@
 //! many events at once.
 //!
 //! What counts is the time that the processor worked on it. On a busy machine a thread may wait for a processor much
-//! longer than its work takes, and that is no reason to let the Job wait even longer.
+//! longer than its work takes, and that is no reason to let the Job wait even longer. To ask for that time costs as much
+//! as a look at a small Job: it is asked for when the look before took long by the clock on the wall.
 
 use std::time::Duration;
 
@@ -31,6 +32,11 @@ impl Look {
     pub(super) fn rest(&self, share: u32) -> Option<Duration> {
         rest_after(worked().saturating_sub(self.began), share)
     }
+}
+
+/// Whether a look that took this long, waiting included, may have earned a rest.
+pub(super) fn is_long(took: Duration, share: u32) -> bool {
+    rest_after(took, share).is_some()
 }
 
 /// How long this thread has worked so far.
@@ -64,6 +70,11 @@ mod tests {
         for ((micros, share), expected) in cases {
             let rest = rest_after(Duration::from_micros(micros), share);
             assert_eq!(rest, expected.map(Duration::from_micros), "{micros} µs, {share}");
+            assert_eq!(
+                is_long(Duration::from_micros(micros), share),
+                expected.is_some(),
+                "{micros} µs, {share}"
+            );
         }
     }
 

@@ -196,7 +196,7 @@ fn a_new_list_tells_which_jobs_are_gone() {
 }
 
 #[test]
-fn the_echo_of_our_own_write_wakes_nobody() {
+fn neither_the_echo_of_our_own_write_nor_the_place_of_a_pod_wakes_anybody() {
     let registry = registry();
     registry.job_changed(Event::Apply(job("j", 1)));
     let slot = registry.slot(&Uid::new("j")).expect("known");
@@ -206,7 +206,13 @@ fn the_echo_of_our_own_write_wakes_nobody() {
     registry.job_changed(Event::Apply(job("j", 1)));
     registry.pod_changed(Event::Apply(pod("p", 2, Some("j"))));
     assert_eq!(registry.jobs_due.next().now_or_never(), None);
-    registry.pod_changed(Event::Apply(pod("p", 3, Some("j"))));
+    let SlimPod(mut placed) = pod("p", 3, Some("j"));
+    placed.spec.get_or_insert_default().node_name = Some("n".to_owned());
+    registry.pod_changed(Event::Apply(SlimPod(placed.clone())));
+    assert_eq!(registry.jobs_due.next().now_or_never(), None);
+    placed.metadata.resource_version = Some("4".to_owned());
+    placed.status.get_or_insert_default().phase = Some("Failed".to_owned());
+    registry.pod_changed(Event::Apply(SlimPod(placed)));
     assert_eq!(registry.jobs_due.next().now_or_never(), Some(uid));
 }
 
