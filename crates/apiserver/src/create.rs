@@ -121,12 +121,13 @@ fn create_named(
     let attributes = object.attributes(resource, None);
     match shared.store.begin_create(key, attributes, |revision| draft.stamp(revision)) {
         Ok(ticket) => {
-            let mut written = Written::begun(ticket, warnings);
             if resource.plural == "namespaces" {
-                written = written.wait()?;
+                let written = Written::begun(ticket, warnings).wait()?;
                 bootstrap::fill(shared, object.name());
+                return Ok(Ok(written));
             }
-            Ok(Ok(written))
+            shared.recent.keep(resource, ticket.record(), &draft, object);
+            Ok(Ok(Written::begun(ticket, warnings)))
         }
         Err(Error::Exists(_)) => Ok(Err(object.name().to_owned())),
         Err(Error::Log(error)) => Err(Status::not_stored(&error)),

@@ -252,7 +252,7 @@ pub(crate) fn object_at(
     }
     for _ in 0..CONFLICT_TRIES {
         let record = shared.store.get(key).ok_or_else(|| Status::not_found(resource, key.name()))?;
-        let old = Object::from_stored(&record.bytes)?;
+        let old = shared.recent.read(&record)?;
         let mut object = old.clone();
         options.check_preconditions(resource, &object)?;
         let uid = object.uid().to_owned();

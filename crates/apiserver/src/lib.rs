@@ -44,6 +44,7 @@ mod patch;
 mod pods;
 pub mod protobuf;
 mod read;
+mod recent;
 mod request;
 pub mod resources;
 pub mod serve;
@@ -134,6 +135,7 @@ pub type Figures = Box<dyn Fn() -> String + Send + Sync>;
 pub(crate) struct Shared {
     pub(crate) store: Arc<Store<Attributes>>,
     pub(crate) config: Config,
+    pub(crate) recent: recent::Recent,
     /// Watches opened so far: spreads the ends of those that were opened together.
     pub(crate) watches: AtomicU64,
     /// The certificate that clients in pods trust, once it is known.
@@ -206,6 +208,7 @@ impl Server {
         let shared = Shared {
             store: Arc::new(store),
             config,
+            recent: recent::Recent::default(),
             watches: AtomicU64::new(0),
             root_ca: OnceLock::new(),
             token_key: OnceLock::new(),
@@ -246,6 +249,11 @@ impl Server {
     /// somebody applies to them: nobody does that to the pods of a Job, and it would make them half as large again.
     pub fn own_router(&self) -> Router {
         self.router().layer(axum::Extension(managed::Own))
+    }
+
+    /// The same for a process whose figures nobody can ask for: requests are not counted.
+    pub fn own_router_without_figures(&self) -> Router {
+        self.own_router().layer(axum::Extension(metrics::Counted))
     }
 
     /// Has logs, exec and attach answered by the nodes of this process. Only the first call counts.

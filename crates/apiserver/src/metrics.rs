@@ -25,7 +25,7 @@ const MEDIA: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 /// The last line of it.
 const END: &str = "# EOF\n";
 
-/// On the request that a guard passes on: it is counted already.
+/// On the request that a guard passes on: it is counted already. Or nobody wants to know.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted;
 

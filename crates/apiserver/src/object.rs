@@ -4,6 +4,7 @@
 //! bytes it came from when it was not: a patch of a finalizer never decodes a pod's spec.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -48,6 +49,17 @@ impl Section {
             let raw = self.raw.as_deref().unwrap_or(b"null");
             serde_json::from_slice(raw).expect("the bytes were read as JSON before they were kept")
         })
+    }
+
+    /// Writes it as a field; says where its value is.
+    fn write(&self, out: &mut Vec<u8>, field: &str) -> Range<usize> {
+        write_name(out, field);
+        let start = out.len();
+        match &self.raw {
+            Some(raw) => out.extend_from_slice(raw),
+            None => write_value(out, self.value()),
+        }
+        start..out.len()
     }
 }
 
@@ -423,29 +435,33 @@ impl Object {
         {
             write_field(&mut tail, field, value);
         }
-        if let Some(managed) = &self.managed {
-            match &managed.raw {
-                Some(raw) => {
-                    write_name(&mut tail, MANAGED);
-                    tail.extend_from_slice(raw);
-                }
-                None => write_field(&mut tail, MANAGED, managed.value()),
-            }
-        }
+        let managed = self.managed.as_ref().map(|managed| managed.write(&mut tail, MANAGED));
         tail.push(b'}');
-        for (field, section) in &self.sections {
-            match &section.raw {
-                _ if matches!(field.as_str(), "apiVersion" | "kind" | "metadata") => {}
-                Some(raw) => {
-                    write_name(&mut tail, field);
-                    tail.extend_from_slice(raw);
-                }
-                None => write_field(&mut tail, field, section.value()),
-            }
-        }
+        let sections = self.sections.iter().filter(|(field, _)| is_written_whole(field));
+        let spans = sections.map(|(field, section)| section.write(&mut tail, field)).collect();
         tail.push(b'}');
-        Draft { resource, tail }
+        Draft { resource, tail, managed, spans }
     }
+
+    /// The object as it is stored now that its draft is: what had to be written need not be written again.
+    pub(crate) fn stored_as(mut self, draft: &Draft, bytes: &Bytes, revision: u64) -> Self {
+        let before = bytes.len() - draft.tail.len();
+        let sections = self.sections.iter_mut().filter(|(field, _)| is_written_whole(field));
+        let sections = sections.map(|(_, section)| section).zip(&draft.spans);
+        for (section, span) in sections.chain(self.managed.iter_mut().zip(&draft.managed)) {
+            // One that others have as well came from bytes, or is written again: both are good.
+            if let Some(section) = Arc::get_mut(section) {
+                section.raw = Some(bytes.slice(before + span.start..before + span.end));
+            }
+        }
+        self.set_meta("resourceVersion", revision.to_string());
+        self
+    }
+}
+
+/// Whether a top-level field is written as it is: the type comes from the resource, and metadata have the revision.
+fn is_written_whole(field: &str) -> bool {
+    !matches!(field, "apiVersion" | "kind" | "metadata")
 }
 
 fn write_name(out: &mut Vec<u8>, field: &str) {
@@ -456,7 +472,11 @@ fn write_name(out: &mut Vec<u8>, field: &str) {
 
 fn write_field(out: &mut Vec<u8>, field: &str, value: &Value) {
     write_name(out, field);
-    serde_json::to_writer(&mut *out, value).expect("a value is always JSON");
+    write_value(out, value);
+}
+
+fn write_value(out: &mut Vec<u8>, value: &Value) {
+    serde_json::to_writer(out, value).expect("a value is always JSON");
 }
 
 /// The JSON of an object without its revision. Every stored object begins with the same bytes up to the revision, so
@@ -465,6 +485,9 @@ fn write_field(out: &mut Vec<u8>, field: &str, value: &Value) {
 pub struct Draft {
     resource: &'static Resource,
     tail: Vec<u8>,
+    /// Where the managed fields are in it, and the top-level fields that are written whole, in their order.
+    managed: Option<Range<usize>>,
+    spans: Vec<Range<usize>>,
 }
 
 impl Draft {

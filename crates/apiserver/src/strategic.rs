@@ -49,6 +49,7 @@ fn merge_map(original: &mut Map<String, Value>, patch: &Map<String, Value>, sche
         }
     }
     retain_keys(original, patch)?;
+    let has_directives = patch.keys().any(|field| field.starts_with('$'));
     for (field, value) in patch {
         if let Some(list) = field.strip_prefix(DELETE_FROM) {
             delete_from_primitives(original, list, value)?;
@@ -58,7 +59,7 @@ fn merge_map(original: &mut Map<String, Value>, patch: &Map<String, Value>, sche
                 order_only(original, list, value, schema)?;
             }
         } else if !matches!(field.as_str(), PATCH | RETAIN) {
-            let wanted = patch.get(&format!("{ORDER}{field}"));
+            let wanted = if has_directives { patch.get(&format!("{ORDER}{field}")) } else { None };
             merge_field(original, field, value, wanted, schema)?;
         }
     }
@@ -109,27 +110,27 @@ fn merge_list(old: Vec<Value>, patch: &[Value], wanted: Option<&Value>, list: Li
                 }
             }
             let wanted = wanted.and_then(Value::as_array).map_or(patch, Vec::as_slice);
-            Ok(order::arrange(merged, wanted, &before, None))
+            Ok(order::arrange(merged, &ids(wanted, None), &before, None))
         }
         List::Keyed(key, item_schema) => merge_keyed(old, patch, wanted, key, item_schema),
     }
 }
 
-fn merge_keyed(
+fn merge_keyed<'a>(
     old: Vec<Value>,
-    patch: &[Value],
-    wanted: Option<&Value>,
+    patch: &'a [Value],
+    wanted: Option<&'a Value>,
     key: &str,
     item_schema: Schema,
 ) -> Result<Vec<Value>> {
-    let directive = |item: &Value| item.get(PATCH).and_then(Value::as_str).map(str::to_owned);
-    if patch.iter().any(|item| directive(item).as_deref() == Some("replace")) {
+    let directive = |item: &'a Value| item.get(PATCH).and_then(Value::as_str);
+    if patch.iter().any(|item| directive(item) == Some("replace")) {
         let rest = patch.iter().filter(|item| item.get(PATCH).is_none());
         return Ok(rest.map(without_directives).collect());
     }
-    let before = old.clone();
+    let before: Vec<Value> = ids(&old, Some(key)).into_iter().cloned().collect();
     let mut merged = old;
-    let mut kept: Vec<Value> = Vec::new();
+    let mut kept: Vec<&Value> = Vec::new();
     for item in patch {
         let Value::Object(fields) = item else {
             return Err(format!("expected a map with merge key {key:?} in a list, got {item}"));
@@ -137,7 +138,7 @@ fn merge_keyed(
         let Some(id) = fields.get(key) else {
             return Err(format!("map: {} does not contain declared merge key: {key}", go_text(item)));
         };
-        match directive(item).as_deref() {
+        match directive(item) {
             Some("delete") => {
                 merged.retain(|old| old.get(key) != Some(id));
                 continue;
@@ -145,7 +146,7 @@ fn merge_keyed(
             None | Some("merge") => {}
             Some(other) => return Err(format!("unknown patch type: {other} in map: {}", go_text(item))),
         }
-        kept.push(item.clone());
+        kept.push(id);
         match merged.iter_mut().find(|old| old.get(key) == Some(id)) {
             Some(Value::Object(old)) => merge_map(old, fields, item_schema)?,
             _ => {
@@ -155,8 +156,13 @@ fn merge_keyed(
             }
         }
     }
-    let wanted = wanted.and_then(Value::as_array).unwrap_or(&kept);
-    Ok(order::arrange(merged, wanted, &before, Some(key)))
+    let wanted = wanted.and_then(Value::as_array).map_or(kept, |wanted| ids(wanted, Some(key)));
+    Ok(order::arrange(merged, &wanted, &before, Some(key)))
+}
+
+/// What the items of a list are told apart by.
+fn ids<'a>(items: &'a [Value], key: Option<&str>) -> Vec<&'a Value> {
+    items.iter().map(|item| order::id(item, key)).collect()
 }
 
 /// `$setElementOrder/f` without `f`: the items stay what they are.
@@ -170,8 +176,8 @@ fn order_only(original: &mut Map<String, Value>, field: &str, wanted: &Value, sc
         List::Set => None,
         List::Replaced => return Ok(()),
     };
-    let before = items.clone();
-    *items = order::arrange(std::mem::take(items), wanted, &before, key);
+    let before: Vec<Value> = ids(items, key).into_iter().cloned().collect();
+    *items = order::arrange(std::mem::take(items), &ids(wanted, key), &before, key);
     Ok(())
 }
 

@@ -194,7 +194,7 @@ pub(crate) fn update(
     for _ in 0..CONFLICT_TRIES {
         let record =
             shared.store.get(&key).ok_or_else(|| Status::not_found(target.resource, &target.name))?;
-        let old = Object::from_stored(&record.bytes)?;
+        let old = shared.recent.read(&record)?;
         let new = change(&old)?;
         if let Some(written) = try_update(shared, target, how, &record, &old, new)? {
             return Ok(written);
@@ -265,7 +265,10 @@ fn try_update(
             let revision = record.revision;
             Ok(Some(Written { bytes: draft.stamp(revision), revision, warnings, ticket: Some(ticket) }))
         }
-        Ok(ticket) => Ok(Some(Written::begun(ticket, warnings))),
+        Ok(ticket) => {
+            shared.recent.keep(resource, ticket.record(), &draft, new);
+            Ok(Some(Written::begun(ticket, warnings)))
+        }
         Err(Error::Conflict(_)) => Ok(None),
         Err(Error::NotFound(_)) => Err(Status::not_found(resource, &target.name)),
         Err(Error::Log(error)) => Err(Status::not_stored(&error)),

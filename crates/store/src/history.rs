@@ -6,6 +6,10 @@ use std::sync::Arc;
 use crate::Limits;
 use crate::record::Event;
 
+/// Events that are looked at one by one before the place is searched for: a search in a long history is a walk through
+/// memory that nobody has touched for long.
+const FEW: usize = 8;
+
 #[derive(Debug)]
 pub(crate) struct History<A> {
     events: VecDeque<Arc<Event<A>>>,
@@ -45,8 +49,15 @@ impl<A> History<A> {
 
     /// The events after `revision`, oldest first, and how many events were written before the first of them.
     pub(crate) fn after(&self, revision: u64) -> (u64, impl DoubleEndedIterator<Item = &Arc<Event<A>>>) {
-        let start = self.events.partition_point(|event| event.revision() <= revision);
+        let start = self.start_after(revision);
         let before = self.written - (self.events.len() - start) as u64;
         (before, self.events.range(start..))
+    }
+
+    /// Where the events after `revision` begin. Nearly all who ask have read all but the last few.
+    fn start_after(&self, revision: u64) -> usize {
+        let is_read = |event: &Arc<Event<A>>| event.revision() <= revision;
+        let unread = self.events.iter().rev().take(FEW).take_while(|event| !is_read(event)).count();
+        if unread < FEW { self.events.len() - unread } else { self.events.partition_point(is_read) }
     }
 }

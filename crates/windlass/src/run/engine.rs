@@ -43,7 +43,7 @@ impl Engine {
             accounts: Accounts::Ignored,
             ..windlass_apiserver::Config::default()
         });
-        let client = kube::Client::new(server.own_router(), "default");
+        let client = kube::Client::new(server.own_router_without_figures(), "default");
         Self { client, parts: None }
     }
 
