@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{
     ContainerStatus, HostIP, Pod, PodCondition, PodIP, PodSpec, PodStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use windlass_api::names;
 
@@ -302,33 +303,10 @@ pub fn qos_class(spec: &PodSpec) -> &'static str {
     }
 }
 
-/// The fields of a status that the node agent owns, besides its conditions.
-const OWN_FIELDS: [&str; 12] = [
-    "phase",
-    "reason",
-    "message",
-    "startTime",
-    "observedGeneration",
-    "hostIP",
-    "hostIPs",
-    "podIP",
-    "podIPs",
-    "qosClass",
-    "initContainerStatuses",
-    "containerStatuses",
-];
-
 /// The strategic merge patch from the status that the API has to the one it should have; `None` if nothing
 /// differs.
 pub fn patch(uid: &str, known: &PodStatus, wanted: &PodStatus) -> Option<Value> {
-    let (known_fields, wanted_fields) = (fields(known), fields(wanted));
-    let mut status = Map::new();
-    for field in OWN_FIELDS {
-        let (old, new) = (known_fields.get(field), wanted_fields.get(field));
-        if old != new {
-            status.insert(field.into(), new.cloned().unwrap_or(Value::Null));
-        }
-    }
+    let mut status = own_fields(known, wanted);
     let mut conditions = Vec::new();
     for wanted in wanted.conditions.iter().flatten() {
         let known = known.conditions.iter().flatten().find(|known| known.type_ == wanted.type_);
@@ -363,10 +341,38 @@ fn is_same(known: &PodCondition, wanted: &PodCondition) -> bool {
         && known.message.as_deref().unwrap_or_default() == wanted.message.as_deref().unwrap_or_default()
 }
 
-fn fields(status: &PodStatus) -> Map<String, Value> {
-    match serde_json::to_value(status) {
-        Ok(Value::Object(fields)) => fields,
-        _ => Map::new(),
+/// The fields that the node agent owns and that differ, besides its conditions.
+fn own_fields(known: &PodStatus, wanted: &PodStatus) -> Map<String, Value> {
+    let mut fields = Map::new();
+    put(&mut fields, "phase", &known.phase, &wanted.phase);
+    put(&mut fields, "reason", &known.reason, &wanted.reason);
+    put(&mut fields, "message", &known.message, &wanted.message);
+    put(&mut fields, "startTime", &known.start_time, &wanted.start_time);
+    put(&mut fields, "observedGeneration", &known.observed_generation, &wanted.observed_generation);
+    put(&mut fields, "hostIP", &known.host_ip, &wanted.host_ip);
+    put(&mut fields, "hostIPs", &known.host_ips, &wanted.host_ips);
+    put(&mut fields, "podIP", &known.pod_ip, &wanted.pod_ip);
+    put(&mut fields, "podIPs", &known.pod_ips, &wanted.pod_ips);
+    put(&mut fields, "qosClass", &known.qos_class, &wanted.qos_class);
+    let (old, new) = (&known.init_container_statuses, &wanted.init_container_statuses);
+    put(&mut fields, "initContainerStatuses", old, new);
+    put(&mut fields, "containerStatuses", &known.container_statuses, &wanted.container_statuses);
+    fields
+}
+
+/// Puts a field into the patch if the API would show another one: it has whole seconds only.
+fn put<T: Serialize + PartialEq>(
+    fields: &mut Map<String, Value>,
+    name: &str,
+    known: &Option<T>,
+    wanted: &Option<T>,
+) {
+    if known == wanted {
+        return;
+    }
+    let value = json!(wanted);
+    if value != json!(known) {
+        fields.insert(name.to_owned(), value);
     }
 }
 

@@ -1,61 +1,68 @@
 //! A pod as the watch of a node shows it. To read all of it costs more than most changes are worth: of a pod that has ended
-//! only its metadata is looked at.
-
-use std::borrow::Cow;
+//! only a few fields of its metadata are looked at.
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
-use serde::Deserialize;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+use windlass_api::resource_like;
 
 /// A pod that is read when somebody asks for it.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug)]
 pub(crate) struct WatchedPod {
+    /// Which pod it is, and how far on its way out; nothing else.
     pub(crate) metadata: ObjectMeta,
+    whole: Whole,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Whole {
+    metadata: Box<RawValue>,
     spec: Option<Box<RawValue>>,
     status: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Meta {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    deletion_timestamp: Option<Time>,
+    deletion_grace_period_seconds: Option<i64>,
+}
+
+impl<'de> Deserialize<'de> for WatchedPod {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let whole = Whole::deserialize(from)?;
+        let meta: Meta = serde_json::from_str(whole.metadata.get()).map_err(serde::de::Error::custom)?;
+        let metadata = ObjectMeta {
+            name: meta.name,
+            namespace: meta.namespace,
+            uid: meta.uid,
+            resource_version: meta.resource_version,
+            deletion_timestamp: meta.deletion_timestamp,
+            deletion_grace_period_seconds: meta.deletion_grace_period_seconds,
+            ..ObjectMeta::default()
+        };
+        Ok(Self { metadata, whole })
+    }
 }
 
 impl WatchedPod {
     /// All of it.
     pub(crate) fn read(self) -> serde_json::Result<Pod> {
+        let Whole { metadata, spec, status } = self.whole;
         Ok(Pod {
-            metadata: self.metadata,
-            spec: self.spec.map(|raw| serde_json::from_str(raw.get())).transpose()?,
-            status: self.status.map(|raw| serde_json::from_str(raw.get())).transpose()?,
+            metadata: serde_json::from_str(metadata.get())?,
+            spec: spec.map(|raw| serde_json::from_str(raw.get())).transpose()?,
+            status: status.map(|raw| serde_json::from_str(raw.get())).transpose()?,
         })
     }
 }
 
-impl Resource for WatchedPod {
-    type DynamicType = ();
-    type Scope = <Pod as Resource>::Scope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        Pod::kind(&())
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        Pod::group(&())
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        Pod::version(&())
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        Pod::plural(&())
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+resource_like!(WatchedPod, Pod, pod => pod.metadata);
 
 #[cfg(test)]
 mod tests {
@@ -67,7 +74,10 @@ mod tests {
     #[test]
     fn a_pod_of_a_watch_is_the_pod_that_was_written() {
         let pod = json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "uid": "u"},
+            "apiVersion": "v1", "kind": "Pod", "metadata": {
+                "name": "p", "namespace": "n", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"},
+                "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 3,
+            },
             "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "host", "command": ["true"]}]},
             "status": {"phase": "Running"},
         });
@@ -75,6 +85,7 @@ mod tests {
         let event: WatchEvent<WatchedPod> = serde_json::from_str(&line).expect("an event");
         let WatchEvent::Modified(watched) = event else { panic!("{event:?}") };
         let whole: Pod = serde_json::from_value(pod).expect("a pod");
+        assert_eq!(watched.metadata, ObjectMeta { labels: None, ..whole.metadata.clone() });
         assert_eq!(watched.read().expect("a pod"), whole);
         let watched: WatchedPod =
             serde_json::from_str(r#"{"metadata": {}, "spec": {"containers": 5}}"#).expect("read");

@@ -9,7 +9,6 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Resource;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::Request;
-use serde::de::IgnoredAny;
 
 /// The longest pause between two tries.
 const RETRY_MAX: Duration = Duration::from_secs(5);
@@ -42,9 +41,9 @@ pub(crate) fn status(
         let pods = Request::new(Pod::url_path(&(), Some(&namespace)));
         let patch = Patch::Strategic(patch);
         let request = pods.patch_subresource("status", &name, &PatchParams::default(), &patch);
-        // The pod that is answered is known.
         let result = match request {
-            Ok(request) => client.request::<IgnoredAny>(request).await,
+            // The pod that is answered is known, and not read.
+            Ok(request) => client.request_text(request).await,
             Err(error) => Err(kube::Error::BuildRequest(error)),
         };
         judge(result.err(), "patch status", &namespace, &name)

@@ -28,6 +28,7 @@ use crate::hints::{self, Change};
 use crate::metrics::Metrics;
 use crate::pod::{PodFacts, Uid};
 use crate::queue::{Queue, Waiting};
+use crate::watched::WatchedPod;
 use crate::writes::Written;
 use crate::{Clock, NAME};
 
@@ -123,7 +124,7 @@ impl Scheduler {
     async fn schedule(mut self, cancel: CancellationToken) {
         // A pod that has ended holds nothing: to the watch it is gone.
         let live = watcher::Config::default().fields("status.phase!=Succeeded,status.phase!=Failed");
-        let mut pods = pin!(follow::<Pod>(&self.client, live));
+        let mut pods = pin!(follow::<WatchedPod>(&self.client, live));
         let mut nodes = pin!(follow::<Node>(&self.client, watcher::Config::default()));
         let mut namespaces = pin!(follow::<Namespace>(&self.client, watcher::Config::default()));
         let mut budgets = pin!(follow::<PodDisruptionBudget>(&self.client, watcher::Config::default()));
@@ -164,10 +165,10 @@ impl Scheduler {
     }
 
     /// Returns true when a list is complete.
-    fn on_pod_event(&mut self, event: Event<Pod>, listed: &mut HashSet<Uid>) -> bool {
+    fn on_pod_event(&mut self, event: Event<WatchedPod>, listed: &mut HashSet<Uid>) -> bool {
         match event {
             Event::Init => listed.clear(),
-            Event::InitApply(pod) => {
+            Event::InitApply(WatchedPod(pod)) => {
                 listed.extend(pod.metadata.uid.as_deref().map(Uid::from));
                 self.on_pod(&pod);
             }
@@ -179,8 +180,8 @@ impl Scheduler {
                 listed.clear();
                 return true;
             }
-            Event::Apply(pod) => self.on_pod(&pod),
-            Event::Delete(pod) => self.forget(pod.metadata.uid.as_deref().unwrap_or_default()),
+            Event::Apply(WatchedPod(pod)) => self.on_pod(&pod),
+            Event::Delete(WatchedPod(pod)) => self.forget(pod.metadata.uid.as_deref().unwrap_or_default()),
         }
         false
     }

@@ -11,7 +11,7 @@
 //! | [`meter`] | what all this costs, by upstream's names of its parts |
 //! | [`queue`], [`hints`] | whose turn it is, and when to try again |
 //!
-//! These decide and are pure: no clock, no I/O. The driver watches and writes: `driver` takes what is seen, `turn` takes
+//! These decide and are pure: no clock, no I/O. The driver watches and writes: `driver` takes what is seen (`watched` reads it), `turn` takes
 //! pods from the queue, `writes` are the requests, `events` and [`metrics`] tell people and machines.
 
 pub mod affinity;
@@ -34,6 +34,7 @@ pub mod spread;
 #[cfg(test)]
 mod testing;
 mod turn;
+mod watched;
 mod writes;
 
 use std::sync::Arc;

@@ -56,7 +56,7 @@ pub(crate) async fn bind(client: Client, pod: Arc<PodFacts>, node: String) -> Wr
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     });
     let params = PostParams::default();
-    let sent = pods.create_subresource::<_, Value>("binding", &pod.name, &params, &binding).await;
+    let sent = pods.create_subresource::<_, IgnoredAny>("binding", &pod.name, &params, &binding).await;
     let outcome = match sent {
         Ok(_) => Outcome::Done,
         Err(kube::Error::Api(status)) if status.is_not_found() => Outcome::Gone,

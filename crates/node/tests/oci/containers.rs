@@ -217,7 +217,7 @@ async fn containers_die_with_their_agent() {
 async fn hooks_and_probes_run_in_the_container() {
     let (fixture, _kept) = node_with(RUNTIME, &busybox(json!({}))).await;
     let mut container = script(
-        "while ! test -e /hook; do sleep 0.01; done; cat /hook; while ! test -e /probed; do sleep 0.01; done; exit 4",
+        "while ! test -s /hook; do sleep 0.01; done; cat /hook; while ! test -e /probed; do sleep 0.01; done; exit 4",
     );
     container["lifecycle"] =
         json!({"postStart": {"exec": {"command": ["sh", "-c", "echo $HOSTNAME > /hook"]}}});
