@@ -14,7 +14,7 @@ use crate::request::{Query, Target};
 use crate::resources::Resource;
 use crate::status::{Result, Status};
 use crate::write::{Answer, Written, check_size};
-use crate::{Shared, admission, bootstrap, environment};
+use crate::{Shared, admission, bootstrap, environment, pods};
 
 /// upstream: how many generated names are tried.
 const GENERATE_TRIES: usize = 8;
@@ -105,6 +105,8 @@ fn create_named(
         check_meta(resource, &object)?;
     }
     admission::validate(shared, resource, &object, true)?;
+    let is_pod = resource.plural == "pods";
+    let placed = if is_pod && !is_dry_run { pods::place(shared, &mut object, &now)? } else { None };
     object.tidy(resource, None);
     if let Some((writer, additions)) = writer {
         managed::record_create(resource, writer, &mut object, additions, &now);
@@ -121,6 +123,9 @@ fn create_named(
     let attributes = object.attributes(resource, None);
     match shared.store.begin_create(key, attributes, |revision| draft.stamp(revision)) {
         Ok(ticket) => {
+            if let Some(placed) = placed {
+                placed.keep();
+            }
             if resource.plural == "namespaces" {
                 let written = Written::begun(ticket, warnings).wait()?;
                 bootstrap::fill(shared, object.name());

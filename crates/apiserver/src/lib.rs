@@ -75,6 +75,7 @@ use windlass_streams::{PodStreams, Remote, wire};
 
 pub use environment::{Clock, Entropy, SystemClock, SystemEntropy};
 pub use object::{Attributes, Object};
+pub use pods::Placing;
 
 use form::Form;
 use managed::Writer;
@@ -147,6 +148,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: metrics::Metrics,
     /// The figures of other components, once somebody has them.
     pub(crate) figures: OnceLock<Figures>,
+    /// Who places pods while they are made, once somebody does.
+    pub(crate) placing: OnceLock<Arc<dyn Placing>>,
     /// Who answers for the nodes of this process, once somebody does.
     pub(crate) streams: OnceLock<Arc<dyn PodStreams>>,
     /// The nodes in processes of their own.
@@ -215,6 +218,7 @@ impl Server {
             is_stopping: AtomicBool::new(false),
             metrics: metrics::Metrics::new(),
             figures: OnceLock::new(),
+            placing: OnceLock::new(),
             streams: OnceLock::new(),
             remote: Arc::default(),
             is_durable,
@@ -254,6 +258,13 @@ impl Server {
     /// The same for a process whose figures nobody can ask for: requests are not counted.
     pub fn own_router_without_figures(&self) -> Router {
         self.own_router().layer(axum::Extension(metrics::Counted))
+    }
+
+    /// Has pods placed while they are made, so that they are not written once more to get a node. Only the first call counts.
+    pub fn place_pods(&self, placing: Arc<dyn Placing>) {
+        if self.0.placing.set(placing).is_err() {
+            tracing::warn!("somebody places pods already");
+        }
     }
 
     /// Has logs, exec and attach answered by the nodes of this process. Only the first call counts.

@@ -1,4 +1,5 @@
-//! The subresources of pods that only the server itself can do: binding. [`crate::eviction`] is the other.
+//! What only the server itself does to pods: it binds them to nodes, when it is told to or while they are made.
+//! [`crate::eviction`] is the other.
 
 use http::StatusCode;
 use serde::Deserialize;
@@ -70,6 +71,46 @@ pub(crate) fn bind(shared: &Shared, target: &Target, query: &Query, body: &[u8])
             Ok(pod)
         })?;
     Ok(written.told(answer::json(StatusCode::CREATED, &status::success(StatusCode::CREATED, None), &[])))
+}
+
+/// Finds nodes for pods while they are made.
+pub trait Placing: Send + Sync {
+    /// A node for a pod that is about to be stored, which counts there from now on; `None`: it is stored without one.
+    fn place(&self, pod: &Object) -> Option<String>;
+    /// The pod with this UID was not stored after all.
+    fn take_back(&self, uid: &str);
+}
+
+/// The place of a pod that is being made, given back unless it is kept.
+pub(crate) struct Placed<'a> {
+    placing: &'a dyn Placing,
+    uid: Option<String>,
+}
+
+impl Placed<'_> {
+    /// The pod is stored.
+    pub(crate) fn keep(mut self) {
+        self.uid = None;
+    }
+}
+
+impl Drop for Placed<'_> {
+    fn drop(&mut self) {
+        if let Some(uid) = &self.uid {
+            self.placing.take_back(uid);
+        }
+    }
+}
+
+/// Puts a pod that is being made on a node, if somebody knows one.
+pub(crate) fn place<'a>(shared: &'a Shared, pod: &mut Object, now: &str) -> Result<Option<Placed<'a>>> {
+    let Some(placing) = shared.placing.get() else { return Ok(None) };
+    let Some(node) = placing.place(pod) else { return Ok(None) };
+    let placed = Placed { placing: &**placing, uid: Some(pod.uid().to_owned()) };
+    let target = BindingTarget { kind: "Node".to_owned(), name: node };
+    *pod = bound(pod, &Binding { target, ..Binding::default() }, now)?;
+    pod.add_labels(topology::of_node(shared, pod.text_at("spec", "nodeName")));
+    Ok(Some(placed))
 }
 
 /// The namespace of `/api/v1/namespaces/{namespace}/bindings`.

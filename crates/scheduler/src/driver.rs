@@ -5,17 +5,19 @@
 //! Nothing is polled: the queue moves when a pod comes or goes, a node changes, or a write is answered.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, PodSpec};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource, ResourceExt};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -78,6 +80,42 @@ pub struct Scheduler {
     gated: HashSet<Uid>,
     /// Where to begin in a large cluster.
     pub(crate) start: usize,
+    pub(crate) listed: Listed,
+}
+
+/// What was listed once. Nothing is placed before everything is known: a node would look emptier than it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Listed {
+    pods: bool,
+    nodes: bool,
+    namespaces: bool,
+    budgets: bool,
+}
+
+impl Listed {
+    pub(crate) fn is_all(self) -> bool {
+        self.pods && self.nodes && self.namespaces && self.budgets
+    }
+}
+
+/// Places pods while they are being made, for an API server of the same process: a pod that has its node from the start needs
+/// no second write to get it.
+#[derive(Clone)]
+pub struct Placer(Weak<Mutex<Scheduler>>);
+
+impl Placer {
+    /// A node for a pod that is about to be stored; it counts there from now on. `None` if it has to wait for its turn as
+    /// others do: then it is placed as soon as it is seen and there is room.
+    pub fn place(&self, pod: &WatchedPod) -> Option<String> {
+        self.0.upgrade()?.lock().place_new(&pod.0)
+    }
+
+    /// The pod was not stored.
+    pub fn take_back(&self, uid: &str) {
+        if let Some(scheduler) = self.0.upgrade() {
+            scheduler.lock().take_back(uid);
+        }
+    }
 }
 
 impl Scheduler {
@@ -101,11 +139,17 @@ impl Scheduler {
             latest: HashMap::new(),
             gated: HashSet::new(),
             start: 0,
+            listed: Listed::default(),
         }
     }
 
     /// Schedules until it is cancelled.
-    pub async fn run(mut self, cancel: CancellationToken) {
+    pub async fn run(self, cancel: CancellationToken) {
+        self.start(cancel).1.await;
+    }
+
+    /// The same, and who places pods meanwhile that are being made.
+    pub fn start(mut self, cancel: CancellationToken) -> (Placer, impl Future<Output = ()> + Send) {
         let publishing = if self.config.publishes_events {
             let (recorder, publishing) = Recorder::new(self.client.clone(), self.config.clock.clone());
             self.recorder = recorder;
@@ -113,59 +157,32 @@ impl Scheduler {
         } else {
             futures::future::Either::Right(std::future::ready(()))
         };
-        let scheduling = self.schedule(cancel.clone());
-        // What is left to publish when the scheduler ends is not worth waiting for.
-        tokio::select! {
-            ((), ()) = futures::future::join(scheduling, publishing) => {}
-            () = cancel.cancelled() => {}
-        }
-    }
-
-    async fn schedule(mut self, cancel: CancellationToken) {
-        // A pod that has ended holds nothing: to the watch it is gone.
-        let live = watcher::Config::default().fields("status.phase!=Succeeded,status.phase!=Failed");
-        let mut pods = pin!(follow::<WatchedPod>(&self.client, live));
-        let mut nodes = pin!(follow::<Node>(&self.client, watcher::Config::default()));
-        let mut namespaces = pin!(follow::<Namespace>(&self.client, watcher::Config::default()));
-        let mut budgets = pin!(follow::<PodDisruptionBudget>(&self.client, watcher::Config::default()));
-        let (mut listed_pods, mut listed_nodes) = (HashSet::new(), HashSet::new());
-        // Nothing is placed before everything is known: a node would look emptier than it is.
-        let (mut has_pods, mut has_nodes, mut has_namespaces, mut has_budgets) = (false, false, false, false);
-        let mut old = tokio::time::interval(OLD_LOOKED_FOR);
-        old.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut has_more = false;
-        loop {
-            let (due, now) = (self.queue.next_due(), self.now());
+        let client = self.client.clone();
+        let shared = Arc::new(Mutex::new(self));
+        let placer = Placer(Arc::downgrade(&shared));
+        let scheduling = schedule(client, shared, cancel.clone());
+        let running = async move {
+            // What is left to publish when the scheduler ends is not worth waiting for.
             tokio::select! {
-                () = cancel.cancelled() => return,
-                Some(event) = pods.next() => has_pods |= self.on_pod_event(event, &mut listed_pods),
-                Some(event) = nodes.next() => has_nodes |= self.on_node_event(event, &mut listed_nodes),
-                Some(event) = namespaces.next() => has_namespaces |= self.on_namespace_event(event),
-                Some(event) = budgets.next() => has_budgets |= self.on_budget_event(event),
-                Some(written) = self.writes.join_next() => match written {
-                    Ok(written) => self.on_written(written),
-                    Err(error) => tracing::error!(%error, "a write of the scheduler broke"),
-                },
-                () = pause(due, now), if due.is_some() => {
-                    let count = self.queue.let_in(self.now());
-                    self.config.metrics.incoming("active", "BackoffComplete", count);
-                }
-                _ = old.tick() => self.look_for_old(),
-                () = std::future::ready(()), if has_more => {}
+                ((), ()) = futures::future::join(scheduling, publishing) => {}
+                () = cancel.cancelled() => {}
             }
-            if has_pods && has_nodes && has_namespaces && has_budgets {
-                has_more = self.take_turns();
-                self.tell_untold();
-            }
-        }
+        };
+        (placer, running)
     }
 
     pub(crate) fn now(&self) -> Timestamp {
         (self.config.clock)()
     }
 
-    /// Returns true when a list is complete.
-    fn on_pod_event(&mut self, event: Event<WatchedPod>, listed: &mut HashSet<Uid>) -> bool {
+    /// Lets those in whose time has come.
+    fn let_in(&mut self) {
+        let now = self.now();
+        let count = self.queue.let_in(now);
+        self.config.metrics.incoming("active", "BackoffComplete", count);
+    }
+
+    fn on_pod_event(&mut self, event: Event<WatchedPod>, listed: &mut HashSet<Uid>) {
         match event {
             Event::Init => listed.clear(),
             Event::InitApply(WatchedPod(pod)) => {
@@ -178,12 +195,11 @@ impl Scheduler {
                     self.forget(&uid);
                 }
                 listed.clear();
-                return true;
+                self.listed.pods = true;
             }
             Event::Apply(WatchedPod(pod)) => self.on_pod(&pod),
             Event::Delete(WatchedPod(pod)) => self.forget(pod.metadata.uid.as_deref().unwrap_or_default()),
         }
-        false
     }
 
     fn on_pod(&mut self, pod: &Pod) {
@@ -223,14 +239,14 @@ impl Scheduler {
             }
             return;
         }
-        if spec.scheduler_name.as_deref().is_some_and(|name| !name.is_empty() && name != NAME) {
+        if !is_ours(spec) {
             return;
         }
         if pod.metadata.deletion_timestamp.is_some() {
             self.on_deleted(uid);
             return;
         }
-        if spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()) {
+        if is_gated(spec) {
             if self.gated.insert(uid.into()) {
                 self.config.metrics.incoming("unschedulable", "UnschedulablePodAdd", 1);
             }
@@ -339,7 +355,7 @@ impl Scheduler {
         self.wake(Change::PodGone(pod), |other| other.priority() <= priority);
     }
 
-    fn on_node_event(&mut self, event: Event<Node>, listed: &mut HashSet<String>) -> bool {
+    fn on_node_event(&mut self, event: Event<Node>, listed: &mut HashSet<String>) {
         match event {
             Event::Init => listed.clear(),
             Event::InitApply(node) => {
@@ -352,12 +368,11 @@ impl Scheduler {
                     self.forget_node(&name);
                 }
                 listed.clear();
-                return true;
+                self.listed.nodes = true;
             }
             Event::Apply(node) => self.on_node(&node),
             Event::Delete(node) => self.forget_node(&node.name_any()),
         }
-        false
     }
 
     fn on_node(&mut self, node: &Node) {
@@ -386,32 +401,30 @@ impl Scheduler {
         self.config.metrics.handled(change.name(), started.elapsed());
     }
 
-    fn on_namespace_event(&mut self, event: Event<Namespace>) -> bool {
+    fn on_namespace_event(&mut self, event: Event<Namespace>) {
         let namespaces = &mut self.cluster.namespaces;
         match event {
             Event::Init => namespaces.clear(),
-            Event::InitDone => return true,
+            Event::InitDone => self.listed.namespaces = true,
             Event::InitApply(namespace) | Event::Apply(namespace) => {
                 let name = namespace.name_any();
                 namespaces.insert(name, namespace.metadata.labels.unwrap_or_default());
             }
             Event::Delete(namespace) => _ = namespaces.remove(&namespace.name_any()),
         }
-        false
     }
 
-    fn on_budget_event(&mut self, event: Event<PodDisruptionBudget>) -> bool {
+    fn on_budget_event(&mut self, event: Event<PodDisruptionBudget>) {
         let budgets = &mut self.cluster.budgets;
         let key = |budget: &PodDisruptionBudget| (budget.namespace().unwrap_or_default(), budget.name_any());
         match event {
             Event::Init => budgets.clear(),
-            Event::InitDone => return true,
+            Event::InitDone => self.listed.budgets = true,
             Event::InitApply(budget) | Event::Apply(budget) => {
                 _ = budgets.insert(key(&budget), Budget::of(&budget));
             }
             Event::Delete(budget) => _ = budgets.remove(&key(&budget)),
         }
-        false
     }
 
     /// Pods for which others are leaving are not tried before those have been told; they are remembered.
@@ -454,6 +467,47 @@ impl Scheduler {
     }
 }
 
+/// Takes what is seen and what was answered, and then pods from the queue, until it is cancelled.
+async fn schedule(client: kube::Client, scheduler: Arc<Mutex<Scheduler>>, cancel: CancellationToken) {
+    // A pod that has ended holds nothing: to the watch it is gone.
+    let live = watcher::Config::default().fields("status.phase!=Succeeded,status.phase!=Failed");
+    let mut pods = pin!(follow::<WatchedPod>(&client, live));
+    let mut nodes = pin!(follow::<Node>(&client, watcher::Config::default()));
+    let mut namespaces = pin!(follow::<Namespace>(&client, watcher::Config::default()));
+    let mut budgets = pin!(follow::<PodDisruptionBudget>(&client, watcher::Config::default()));
+    let (mut listed_pods, mut listed_nodes) = (HashSet::new(), HashSet::new());
+    let mut old = tokio::time::interval(OLD_LOOKED_FOR);
+    old.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut has_more = false;
+    // Held for one step at a time, never while anything is waited for.
+    let me = || scheduler.lock();
+    loop {
+        let (due, now) = {
+            let me = me();
+            (me.queue.next_due(), me.now())
+        };
+        tokio::select! {
+            () = cancel.cancelled() => return,
+            Some(event) = pods.next() => me().on_pod_event(event, &mut listed_pods),
+            Some(event) = nodes.next() => me().on_node_event(event, &mut listed_nodes),
+            Some(event) = namespaces.next() => me().on_namespace_event(event),
+            Some(event) = budgets.next() => me().on_budget_event(event),
+            Some(written) = poll_fn(|context| me().writes.poll_join_next(context)) => match written {
+                Ok(written) => me().on_written(written),
+                Err(error) => tracing::error!(%error, "a write of the scheduler broke"),
+            },
+            () = pause(due, now), if due.is_some() => me().let_in(),
+            _ = old.tick() => me().look_for_old(),
+            () = std::future::ready(()), if has_more => {}
+        }
+        let mut me = me();
+        if me.listed.is_all() {
+            has_more = me.take_turns();
+            me.tell_untold();
+        }
+    }
+}
+
 /// All changes of a kind: list, then watch, and again from the start when the watch breaks.
 fn follow<K>(client: &kube::Client, config: watcher::Config) -> impl Stream<Item = Event<K>> + use<K>
 where
@@ -467,6 +521,16 @@ where
             )
             .ok()
     })
+}
+
+/// Whether a pod asks for this scheduler.
+pub(crate) fn is_ours(spec: &PodSpec) -> bool {
+    spec.scheduler_name.as_deref().is_none_or(|name| name.is_empty() || name == NAME)
+}
+
+/// Whether somebody has to let a pod go before it may be placed.
+pub(crate) fn is_gated(spec: &PodSpec) -> bool {
+    spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty())
 }
 
 async fn pause(until: Option<Timestamp>, now: Timestamp) {

@@ -41,8 +41,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-pub use driver::{Config, Scheduler};
+pub use driver::{Config, Placer, Scheduler};
 pub use metrics::Metrics;
+pub use watched::WatchedPod;
 
 /// The name by which pods ask for this scheduler.
 pub const NAME: &str = "default-scheduler";

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::oneshot;
 
 use crate::cycle::{self, Rejection};
-use crate::driver::Scheduler;
+use crate::driver::{Scheduler, is_gated, is_ours};
 use crate::events::{Reason, Report, reference};
 use crate::hints::Change;
 use crate::message;
@@ -48,7 +49,11 @@ impl Scheduler {
         let found = cycle::node_for(&pod, nominated.as_deref(), &self.cluster, self.start, &mut meter);
         self.config.metrics.looked(started.elapsed());
         match found.map(|node| node.facts.name.clone()) {
-            Ok(node) => self.assume(&pod, node, started),
+            Ok(node) => {
+                self.assume(&pod, &node, started);
+                let bind = writes::bind(self.client.clone(), pod.clone(), node);
+                self.write(&pod.uid, bind);
+            }
             Err(rejection) => {
                 self.reject(&pod, nominated.as_deref(), *rejection, &mut meter);
                 self.config.metrics.tried(Attempt::Unschedulable, started.elapsed());
@@ -57,20 +62,46 @@ impl Scheduler {
         true
     }
 
+    /// A node for a pod that is just being made, if nobody waits who may matter more. It counts there from now on, and is
+    /// confirmed when it is seen.
+    pub(crate) fn place_new(&mut self, pod: &Pod) -> Option<String> {
+        let (started, now) = (Instant::now(), self.now());
+        let spec = pod.spec.as_ref()?;
+        let is_free = spec.node_name.as_deref().is_none_or(str::is_empty) && is_ours(spec) && !is_gated(spec);
+        if !is_free || !self.listed.is_all() || self.queue.uids().next().is_some() {
+            return None;
+        }
+        let facts = Arc::new(PodFacts::of(pod)?);
+        self.start = self.start.wrapping_add(1);
+        let mut meter = self.config.metrics.stopwatch(self.start);
+        let found = cycle::node_for(&facts, None, &self.cluster, self.start, &mut meter);
+        let node = found.ok()?.facts.name.clone();
+        self.config.metrics.looked(started.elapsed());
+        self.queue.put(facts.clone(), pod, false, now);
+        self.config.metrics.incoming("active", "UnschedulablePodAdd", 1);
+        self.assume(&facts, &node, started);
+        Some(node)
+    }
+
+    /// A pod that was placed while it was made is not there after all.
+    pub(crate) fn take_back(&mut self, uid: &str) {
+        if let Some((waiting, _)) = self.binding.remove(uid) {
+            self.unassume(&waiting);
+        }
+    }
+
     /// The pod counts on the node from now on.
-    fn assume(&mut self, pod: &Arc<PodFacts>, node: String, started: Instant) {
+    fn assume(&mut self, pod: &Arc<PodFacts>, node: &str, started: Instant) {
         let (tries, is_old) = (self.queue.tries(&pod.uid), self.queue.is_old(&pod.uid));
         let Some(waiting) = self.queue.remove(&pod.uid) else { return };
         let waited = self.now().duration_since(waiting.came).as_secs_f64();
-        self.cluster.place(pod.clone(), &node);
+        self.cluster.place(pod.clone(), node);
         self.wake(Change::PodPlaced(pod), |_| true);
         self.config.metrics.scheduled(tries, waited);
         if is_old {
             self.config.metrics.scheduled_old();
         }
         self.binding.insert(pod.uid.clone(), (waiting, started));
-        let bind = writes::bind(self.client.clone(), pod.clone(), node);
-        self.write(&pod.uid, bind);
     }
 
     /// There is no node for the pod as things are.

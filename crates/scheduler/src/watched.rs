@@ -14,7 +14,7 @@ use windlass_api::resource_like;
 
 /// A pod with the fields that matter here, and no others.
 #[derive(Clone, Debug)]
-pub(crate) struct WatchedPod(pub(crate) Pod);
+pub struct WatchedPod(pub(crate) Pod);
 
 #[derive(Deserialize)]
 struct Slim {

@@ -23,7 +23,8 @@ use windlass_node::isolation::Wanted;
 use windlass_node::runtimes::LogLimits;
 use windlass_node::streams::Nodes;
 use windlass_node::{Agent, Capacity, Oci};
-use windlass_scheduler::Scheduler;
+use windlass_apiserver::{Object, Placing};
+use windlass_scheduler::{Placer, Scheduler, WatchedPod};
 
 /// In a run nothing but looks makes the next pods, and writes take less time than looks do elsewhere.
 const RUN_LOOKS_SHARE: u32 = 10;
@@ -74,6 +75,21 @@ pub struct Parts {
     tasks: JoinSet<()>,
     agents: Vec<Agent>,
     scheduler: windlass_scheduler::Metrics,
+    placer: Placer,
+}
+
+/// The scheduler, as the API server asks it.
+struct Places(Placer);
+
+impl Placing for Places {
+    fn place(&self, pod: &Object) -> Option<String> {
+        // One that can't be read is placed by the scheduler, if it can read what is stored.
+        self.0.place(&pod.read::<WatchedPod>().ok()?)
+    }
+
+    fn take_back(&self, uid: &str) {
+        self.0.take_back(uid);
+    }
 }
 
 impl Parts {
@@ -103,7 +119,9 @@ impl Parts {
             ..windlass_scheduler::Config::default()
         };
         let scheduler = scheduling.metrics.clone();
-        tasks.spawn(Scheduler::with_config(client.clone(), scheduling).run(cancel.clone()));
+        let (placer, scheduling) =
+            Scheduler::with_config(client.clone(), scheduling).start(cancel.clone());
+        tasks.spawn(scheduling);
         end_pods(&mut tasks, &cluster, &setup, &metrics, &cancel);
         if setup.keeps_house {
             keep_house(&mut tasks, client, &setup, &metrics, &cancel);
@@ -126,7 +144,12 @@ impl Parts {
             config.events = setup.keeps_house.then(|| crate::node::publish(client));
             agents.push(Agent::start(config).await?);
         }
-        Ok(Self { metrics, cancel, tasks, agents, scheduler })
+        Ok(Self { metrics, cancel, tasks, agents, scheduler, placer })
+    }
+
+    /// Finds nodes for pods while the API server makes them.
+    pub fn placing(&self) -> Arc<dyn Placing> {
+        Arc::new(Places(self.placer.clone()))
     }
 
     /// Logs, exec and attach of the pods of these nodes.

@@ -31,6 +31,7 @@ pub struct Created {
 
 /// The server and the rest. Dropping it kills all pods.
 pub struct Engine {
+    server: Server,
     client: kube::Client,
     parts: Option<Parts>,
 }
@@ -44,7 +45,7 @@ impl Engine {
             ..windlass_apiserver::Config::default()
         });
         let client = kube::Client::new(server.own_router_without_figures(), "default");
-        Self { client, parts: None }
+        Self { server, client, parts: None }
     }
 
     /// The client of the API server.
@@ -93,7 +94,8 @@ impl Engine {
 
     /// Starts everybody who acts: from now on pods run.
     pub async fn start(&mut self, setup: Setup) -> Result<(), windlass_node::Error> {
-        self.parts = Some(Parts::start(&self.client, setup).await?);
+        let parts = self.parts.insert(Parts::start(&self.client, setup).await?);
+        self.server.place_pods(parts.placing());
         Ok(())
     }
 
