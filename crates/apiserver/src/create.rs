@@ -1,5 +1,7 @@
 //! POST: a name, the server's part of `metadata`, the kind's hook, and one attempt at the store.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use windlass_api::field;
 use windlass_api::validation::meta as meta_rules;
@@ -12,9 +14,10 @@ use crate::managed::{self, Additions, Writer};
 use crate::object::Object;
 use crate::request::{Query, Target};
 use crate::resources::Resource;
+use crate::specs::Spec;
 use crate::status::{Result, Status};
 use crate::write::{Answer, Written, check_size};
-use crate::{Shared, admission, bootstrap, environment, pods};
+use crate::{Accounts, Shared, admission, bootstrap, environment, pods};
 
 /// upstream: how many generated names are tried.
 const GENERATE_TRIES: usize = 8;
@@ -27,12 +30,26 @@ pub(crate) fn create(
     writer: &Writer,
     body: &[u8],
 ) -> Result<Answer> {
-    let (object, mut warnings) = decode(target.resource, body, Validation::parse(query, "CreateOptions")?)?;
+    let validation = Validation::parse(query, "CreateOptions")?;
+    let (object, mut warnings, spec) = match known(shared, target.resource, writer, body) {
+        Some((pod, spec)) => (pod, Vec::new(), Some(spec)),
+        None => {
+            let (object, warnings) = decode(target.resource, body, validation)?;
+            (object, warnings, None)
+        }
+    };
     let is_dry_run = query.dry_run("CreateOptions")?;
-    let mut written = create_object(shared, target, Some(writer), object, is_dry_run)
+    let mut written = create_object(shared, target, Some(writer), object, spec.as_deref(), is_dry_run)
         .map_err(|status| status.with_warnings(&warnings))?;
     warnings.append(&mut written.warnings);
     Ok(written.answer(StatusCode::CREATED, &warnings))
+}
+
+/// A pod of a component of this process whose spec is known. Where accounts mean something, admission changes each spec.
+fn known(shared: &Shared, resource: &Resource, writer: &Writer, body: &[u8]) -> Option<(Object, Arc<Spec>)> {
+    let may_be = writer.is_own && resource.plural == "pods" && shared.config.accounts == Accounts::Ignored;
+    let context = Context { gates: &shared.config.gates, now: "", spec: None };
+    may_be.then(|| shared.specs.read(body, context)).flatten()
 }
 
 /// Stores a new object. Without a writer it says already who owns its fields.
@@ -41,6 +58,7 @@ pub(crate) fn create_object(
     target: &Target,
     writer: Option<&Writer>,
     mut object: Object,
+    spec: Option<&Spec>,
     is_dry_run: bool,
 ) -> Result<Written> {
     let resource = target.resource;
@@ -56,14 +74,14 @@ pub(crate) fn create_object(
     let writer = writer.map(|writer| (writer, &additions));
     if base.is_empty() {
         let namespace = object.namespace().to_owned();
-        return create_named(shared, resource, writer, object, is_dry_run)?
+        return create_named(shared, resource, writer, object, spec, is_dry_run)?
             .map_err(|existing| taken_status(shared, resource, &namespace, &existing));
     }
     let mut taken = base.clone();
     for _ in 0..GENERATE_TRIES {
         let mut candidate = object.clone();
         candidate.set_meta("name", environment::generated_name(&base, shared.config.entropy.next()));
-        match create_named(shared, resource, writer, candidate, is_dry_run)? {
+        match create_named(shared, resource, writer, candidate, spec, is_dry_run)? {
             Ok(written) => return Ok(written),
             Err(existing) => taken = existing,
         }
@@ -87,6 +105,7 @@ fn create_named(
     resource: &'static Resource,
     writer: Option<(&Writer, &Additions)>,
     mut object: Object,
+    spec: Option<&Spec>,
     is_dry_run: bool,
 ) -> Result<std::result::Result<Written, String>> {
     let now = shared.now_text();
@@ -99,15 +118,15 @@ fn create_named(
         object.set_meta("generation", 1);
     }
     let mut warnings = object.dedup_owners();
-    let context = Context { gates: &shared.config.gates, now: &now };
+    let context = Context { gates: &shared.config.gates, now: &now, spec };
     warnings.extend((resource.hooks.create)(&mut object, context)?);
     if !resource.hooks.is_complete {
         check_meta(resource, &object)?;
     }
     admission::validate(shared, resource, &object, true)?;
     let is_pod = resource.plural == "pods";
-    let placed = if is_pod && !is_dry_run { pods::place(shared, &mut object, &now)? } else { None };
-    object.tidy(resource, None);
+    let placed = if is_pod && !is_dry_run { pods::place(shared, &mut object, spec, &now) } else { None };
+    object.tidy(resource, spec.and_then(|spec| spec.part_of(&object)).cloned().as_ref());
     if let Some((writer, additions)) = writer {
         managed::record_create(resource, writer, &mut object, additions, &now);
     }

@@ -20,16 +20,19 @@ pub(crate) use namespace::set_name_label;
 use crate::body::{typed_meta, unreadable};
 use crate::object::Object;
 use crate::resources::Resource;
+use crate::specs::Spec;
 use crate::status::{Result, Status};
 use crate::write;
 
 /// What a hook may look at besides the objects.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// Which features are on.
     pub gates: &'a Gates,
     /// The time, as objects write it.
     pub now: &'a str,
+    /// What is known about the spec of a new pod.
+    pub(crate) spec: Option<&'a Spec>,
 }
 
 /// Texts for the client, sent as `Warning` headers.

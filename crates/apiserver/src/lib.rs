@@ -49,6 +49,7 @@ mod request;
 pub mod resources;
 pub mod serve;
 pub mod service_account;
+mod specs;
 pub mod status;
 mod strategic;
 mod streams;
@@ -137,6 +138,7 @@ pub(crate) struct Shared {
     pub(crate) store: Arc<Store<Attributes>>,
     pub(crate) config: Config,
     pub(crate) recent: recent::Recent,
+    pub(crate) specs: specs::Specs,
     /// Watches opened so far: spreads the ends of those that were opened together.
     pub(crate) watches: AtomicU64,
     /// The certificate that clients in pods trust, once it is known.
@@ -212,6 +214,7 @@ impl Server {
             store: Arc::new(store),
             config,
             recent: recent::Recent::default(),
+            specs: specs::Specs::default(),
             watches: AtomicU64::new(0),
             root_ca: OnceLock::new(),
             token_key: OnceLock::new(),

@@ -9,6 +9,7 @@ use windlass_api::field;
 use crate::admission::topology;
 use crate::object::{self, Object};
 use crate::request::{Query, Target};
+use crate::specs::Spec;
 use crate::status::{self, Result, Status};
 use crate::write::{self, Answer, Scope};
 use crate::{Shared, answer};
@@ -103,14 +104,21 @@ impl Drop for Placed<'_> {
 }
 
 /// Puts a pod that is being made on a node, if somebody knows one.
-pub(crate) fn place<'a>(shared: &'a Shared, pod: &mut Object, now: &str) -> Result<Option<Placed<'a>>> {
-    let Some(placing) = shared.placing.get() else { return Ok(None) };
-    let Some(node) = placing.place(pod) else { return Ok(None) };
+pub(crate) fn place<'a>(
+    shared: &'a Shared,
+    pod: &mut Object,
+    spec: Option<&Spec>,
+    now: &str,
+) -> Option<Placed<'a>> {
+    let placing = shared.placing.get()?;
+    let node = placing.place(pod)?;
     let placed = Placed { placing: &**placing, uid: Some(pod.uid().to_owned()) };
-    let target = BindingTarget { kind: "Node".to_owned(), name: node };
-    *pod = bound(pod, &Binding { target, ..Binding::default() }, now)?;
-    pod.add_labels(topology::of_node(shared, pod.text_at("spec", "nodeName")));
-    Ok(Some(placed))
+    pod.add_labels(topology::of_node(shared, &node));
+    if !spec.is_some_and(|spec| spec.is_in(pod) && spec.place(pod, &node)) {
+        pod.section_mut("spec").insert("nodeName".to_owned(), json!(node));
+    }
+    set_scheduled(pod, now);
+    Some(placed)
 }
 
 /// The namespace of `/api/v1/namespaces/{namespace}/bindings`.
@@ -175,11 +183,16 @@ fn bound(old: &Object, binding: &Binding, now: &str) -> Result<Object> {
             values.iter().for_each(|(key, value)| merged[key] = value.clone());
         }
     }
+    set_scheduled(&mut pod, now);
+    Ok(pod)
+}
+
+/// The pod has its node.
+fn set_scheduled(pod: &mut Object, now: &str) {
     let condition = json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": now});
     let status = pod.section_mut("status");
     status.remove("nominatedNodeName");
     set_condition(status, condition);
-    Ok(pod)
 }
 
 /// upstream: UpdatePodCondition. A condition that stays what it was keeps the time since when it is.

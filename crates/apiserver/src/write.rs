@@ -130,7 +130,7 @@ pub(crate) fn replace(
     match updated {
         Err(status) if status.is_not_found() && target.resource.create_on_update && scope == Scope::Main => {
             object.meta_mut().remove("resourceVersion");
-            let mut written = create_object(shared, target, Some(&writer), object, is_dry_run)?;
+            let mut written = create_object(shared, target, Some(&writer), object, None, is_dry_run)?;
             warnings.append(&mut written.warnings);
             Ok(written.answer(StatusCode::CREATED, &warnings))
         }
@@ -226,7 +226,7 @@ fn try_update(
     check_versions(target, scope, old, &mut new)?;
     let mut warnings = if new.is_same(old, "metadata") { Warnings::new() } else { new.dedup_owners() };
     let now = shared.now_text();
-    let context = Context { gates: &shared.config.gates, now: &now };
+    let context = Context { gates: &shared.config.gates, now: &now, spec: None };
     match scope {
         Scope::Main => {
             warnings.extend(prepare_main(resource, &mut new, old, context)?);

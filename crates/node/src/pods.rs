@@ -23,7 +23,7 @@ use crate::pressure::Pressure;
 use crate::register::Health;
 use crate::shutdown;
 use crate::survey::{self, Findings, Spot};
-use crate::watched::WatchedPod;
+use crate::watched::{LastSpec, WatchedPod};
 
 /// How long to wait for the end of an evicted pod before the next has to go.
 const EVICTION_PATIENCE: Duration = Duration::from_secs(30);
@@ -75,6 +75,7 @@ pub(crate) struct Pods {
     /// The pod that was evicted last, and until when its end is waited for.
     evicted: Option<(String, Instant)>,
     health: watch::Sender<Health>,
+    last_spec: LastSpec,
 }
 
 impl Pods {
@@ -95,6 +96,7 @@ impl Pods {
             pressure: Pressure::default(),
             evicted: None,
             health,
+            last_spec: LastSpec::default(),
         }
     }
 
@@ -170,7 +172,7 @@ impl Pods {
             return;
         }
         let (namespace, name) = (meta.namespace.clone(), meta.name.clone());
-        match pod.read() {
+        match pod.read(&mut self.last_spec) {
             Ok(pod) => self.on_pod(pod),
             Err(error) => tracing::warn!(%error, ?namespace, ?name, "read a pod of this node"),
         }

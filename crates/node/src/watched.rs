@@ -1,7 +1,7 @@
 //! A pod as the watch of a node shows it. To read all of it costs more than most changes are worth: of a pod that has ended
 //! only a few fields of its metadata are looked at.
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -50,13 +50,28 @@ impl<'de> Deserialize<'de> for WatchedPod {
     }
 }
 
+/// The spec that was read last. The pods of a Job have the same, which need not be read again.
+#[derive(Debug, Default)]
+pub(crate) struct LastSpec(Option<(Box<RawValue>, PodSpec)>);
+
+impl LastSpec {
+    fn read(&mut self, raw: Box<RawValue>) -> serde_json::Result<PodSpec> {
+        if let Some((_, spec)) = self.0.as_ref().filter(|(text, _)| text.get() == raw.get()) {
+            return Ok(spec.clone());
+        }
+        let spec: PodSpec = serde_json::from_str(raw.get())?;
+        self.0 = Some((raw, spec.clone()));
+        Ok(spec)
+    }
+}
+
 impl WatchedPod {
     /// All of it.
-    pub(crate) fn read(self) -> serde_json::Result<Pod> {
+    pub(crate) fn read(self, last: &mut LastSpec) -> serde_json::Result<Pod> {
         let Whole { metadata, spec, status } = self.whole;
         Ok(Pod {
             metadata: serde_json::from_str(metadata.get())?,
-            spec: spec.map(|raw| serde_json::from_str(raw.get())).transpose()?,
+            spec: spec.map(|raw| last.read(raw)).transpose()?,
             status: status.map(|raw| serde_json::from_str(raw.get())).transpose()?,
         })
     }
@@ -86,9 +101,15 @@ mod tests {
         let WatchEvent::Modified(watched) = event else { panic!("{event:?}") };
         let whole: Pod = serde_json::from_value(pod).expect("a pod");
         assert_eq!(watched.metadata, ObjectMeta { labels: None, ..whole.metadata.clone() });
-        assert_eq!(watched.read().expect("a pod"), whole);
+        let mut last = LastSpec::default();
+        assert_eq!(watched.clone().read(&mut last).expect("a pod"), whole);
+        assert_eq!(watched.clone().read(&mut last).expect("a pod"), whole, "its spec is the last one");
+        let mut other = watched;
+        other.whole.spec = Some(RawValue::from_string(r#"{"containers":[]}"#.to_owned()).expect("JSON"));
+        let spec = other.read(&mut last).expect("a pod").spec.expect("a spec");
+        assert_eq!(spec, PodSpec::default(), "another one is not taken for it");
         let watched: WatchedPod =
             serde_json::from_str(r#"{"metadata": {}, "spec": {"containers": 5}}"#).expect("read");
-        assert!(watched.read().is_err());
+        assert!(watched.read(&mut last).is_err());
     }
 }

@@ -10,6 +10,7 @@ use kube::discovery::Discovery;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use windlass_api::Gates;
+use windlass_apiserver::{Object, Placing};
 use windlass_controllers::cluster::Cluster;
 use windlass_controllers::job::{self, JobController, Observer};
 use windlass_controllers::metrics::Metrics;
@@ -23,7 +24,6 @@ use windlass_node::isolation::Wanted;
 use windlass_node::runtimes::LogLimits;
 use windlass_node::streams::Nodes;
 use windlass_node::{Agent, Capacity, Oci};
-use windlass_apiserver::{Object, Placing};
 use windlass_scheduler::{Placer, Scheduler, WatchedPod};
 
 /// In a run nothing but looks makes the next pods, and writes take less time than looks do elsewhere.
@@ -119,8 +119,7 @@ impl Parts {
             ..windlass_scheduler::Config::default()
         };
         let scheduler = scheduling.metrics.clone();
-        let (placer, scheduling) =
-            Scheduler::with_config(client.clone(), scheduling).start(cancel.clone());
+        let (placer, scheduling) = Scheduler::with_config(client.clone(), scheduling).start(cancel.clone());
         tasks.spawn(scheduling);
         end_pods(&mut tasks, &cluster, &setup, &metrics, &cancel);
         if setup.keeps_house {

@@ -73,7 +73,7 @@ pub(crate) fn apply(
             warnings()?;
             new.remove_meta("resourceVersion");
             let new = place(new, target)?;
-            (StatusCode::CREATED, create_object(shared, target, None, new, is_dry_run)?)
+            (StatusCode::CREATED, create_object(shared, target, None, new, None, is_dry_run)?)
         }
         updated => (StatusCode::OK, updated?),
     };

@@ -6,8 +6,10 @@ use windlass_api::field::Errors;
 use windlass_api::{defaults, validation, warnings};
 
 use super::{Context, Warnings, pod_status};
+use crate::body::typed_meta;
 use crate::object::Object;
 use crate::resources;
+use crate::specs::Spec;
 use crate::status::Result;
 use crate::{admission, view, write};
 
@@ -16,6 +18,9 @@ fn check(object: &Object, errors: &Errors) -> Result<()> {
 }
 
 pub(super) fn create(object: &mut Object, context: Context<'_>) -> Result<Warnings> {
+    if let Some(spec) = context.spec.filter(|spec| spec.is_in(object)) {
+        return create_known(object, spec);
+    }
     object.remove("status");
     let pod = view::edit(resources::core("pods"), object, |pod: &mut Pod| {
         defaults::pod::default_pod(pod);
@@ -26,6 +31,16 @@ pub(super) fn create(object: &mut Object, context: Context<'_>) -> Result<Warnin
     for condition in conditions.into_iter().filter_map(|list| list.as_array_mut()).flatten() {
         condition["lastTransitionTime"] = json!(context.now);
     }
+    Ok(warnings::pod_on_create(&pod))
+}
+
+/// Of a pod whose spec is known only the metadata are looked at.
+fn create_known(object: &mut Object, spec: &Spec) -> Result<Warnings> {
+    let metadata = typed_meta(resources::core("pods"), object)?;
+    let pod = Pod { metadata, ..Pod::default() };
+    let node = object.text_at("spec", "nodeName");
+    check(object, &validation::pod::validate_pod_meta(&pod.metadata, node))?;
+    spec.begin(object);
     Ok(warnings::pod_on_create(&pod))
 }
 

@@ -7,7 +7,9 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -15,12 +17,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal};
-use tokio::io::AsyncWriteExt;
-use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::mpsc;
+use tokio::runtime::Handle;
 
 use super::protocol::{self, Exit, Guest, Process, Report, Request, StartError};
+use super::socket::{self, Incoming};
 use super::{apart, streams};
 use crate::cgroup;
 
@@ -102,7 +102,7 @@ struct Live {
 
 /// What there is while a keeper lives.
 struct Link {
-    requests: mpsc::UnboundedSender<Request>,
+    requests: Arc<Outbox>,
     /// Takes the streams of guests.
     streams: OwnedFd,
     processes: HashMap<u64, Live>,
@@ -180,9 +180,9 @@ impl Host {
             Some(link) => match streams.map_or(Ok(()), |streams| streams::send(&link.streams, streams)) {
                 Ok(()) => {
                     link.processes.insert(id, live);
-                    // Under the same lock, so that streams and requests come in the same order. Closed when the keeper has
+                    // Under the same lock, so that streams and requests come in the same order. Not read when the keeper has
                     // just died: then `lose_all` answers for every process.
-                    let _ = link.requests.send(request(id));
+                    link.requests.send(&request(id));
                 }
                 Err(error) => {
                     let error = io::Error::from(error).to_string();
@@ -197,7 +197,7 @@ impl Host {
     /// Sends a signal to a process and all others of its group. Nothing happens if it has ended.
     pub fn signal(&self, id: Id, signal: Signal) {
         if let Some(link) = self.keeper(id.is_apart).link.lock().as_ref() {
-            let _ = link.requests.send(Request::Signal { id: id.number, signal: signal.as_raw() });
+            link.requests.send(&Request::Signal { id: id.number, signal: signal.as_raw() });
         }
     }
 }
@@ -213,10 +213,10 @@ impl Shared {
 }
 
 /// Starts a keeper, and returns where its reports come from.
-async fn connect(shared: &Shared) -> Result<OwnedReadHalf, Error> {
+async fn connect(shared: &Shared) -> Result<Incoming, Error> {
     let command = &shared.command;
     let failed = |source| Error::Start { program: command.program.clone(), source };
-    let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
+    let (ours, theirs) = UnixStream::pair().map_err(failed)?;
     ours.set_nonblocking(true).map_err(failed)?;
     let (streams, their_streams) = streams::pair().map_err(failed)?;
     let mut started = tokio::process::Command::new(&command.program);
@@ -231,7 +231,7 @@ async fn connect(shared: &Shared) -> Result<OwnedReadHalf, Error> {
     let mut child = started.spawn().map_err(failed)?;
     // With the command go the other ends of the sockets.
     drop(started);
-    let (mut read, write) = UnixStream::from_std(ours).map_err(failed)?.into_split();
+    let mut read = Incoming::new(ours.try_clone().map_err(failed)?).map_err(failed)?;
     // Only so that no zombie stays: the end of the keeper shows as the end of the stream.
     tokio::spawn(async move { child.wait().await });
     match protocol::read(&mut read, &mut Vec::new()).await {
@@ -239,27 +239,60 @@ async fn connect(shared: &Shared) -> Result<OwnedReadHalf, Error> {
         Ok(Some(Report::Refused { error })) => return Err(Error::Refused(error)),
         _ => return Err(Error::NotReady { program: command.program.clone() }),
     }
-    let (requests, queue) = mpsc::unbounded_channel();
-    tokio::spawn(send(queue, write));
+    let requests = Arc::new(Outbox { socket: ours, waiting: Mutex::default(), runtime: Handle::current() });
     *shared.link.lock() = Some(Link { requests, streams, processes: HashMap::new() });
     Ok(read)
 }
 
-/// Writes requests, several at once when they come fast. Ends, and closes the socket, with the last [`Host`].
-async fn send(mut queue: mpsc::UnboundedReceiver<Request>, mut write: OwnedWriteHalf) {
-    let (mut batch, mut bytes) = (Vec::new(), Vec::new());
-    while queue.recv_many(&mut batch, 64).await > 0 {
-        bytes.clear();
-        batch.drain(..).for_each(|request| protocol::encode(&request, &mut bytes));
-        if let Err(error) = write.write_all(&bytes).await {
+/// What is sent to a keeper: at once as long as it reads, so that a process does not wait for its start until whatever else
+/// this thread has to do is done.
+struct Outbox {
+    socket: UnixStream,
+    /// What it has not taken yet.
+    waiting: Mutex<Vec<u8>>,
+    runtime: Handle,
+}
+
+impl Outbox {
+    fn send(self: &Arc<Self>, request: &Request) {
+        let mut waiting = self.waiting.lock();
+        let is_behind = !waiting.is_empty();
+        protocol::encode(request, &mut waiting);
+        if !is_behind && !self.write_some(&mut waiting) {
+            self.runtime.spawn(Arc::clone(self).send_rest());
+        }
+    }
+
+    /// Writes as much as is taken; returns whether there is no more. What a keeper that is gone does not take is nobody's.
+    fn write_some(&self, waiting: &mut Vec<u8>) -> bool {
+        socket::write_some(&self.socket, waiting).unwrap_or_else(|error| {
             tracing::warn!(%error, "write to process keeper");
-            return;
+            waiting.clear();
+            true
+        })
+    }
+
+    /// Sends what had to wait.
+    async fn send_rest(self: Arc<Self>) {
+        loop {
+            // Who fails to wait fails to write, and says so.
+            _ = socket::writable(&self.socket).await;
+            if self.write_some(&mut self.waiting.lock()) {
+                return;
+            }
         }
     }
 }
 
+impl Drop for Outbox {
+    /// The keeper, which ends then, hears of it also while its reports are still read.
+    fn drop(&mut self) {
+        _ = self.socket.shutdown(Shutdown::Write);
+    }
+}
+
 /// Passes reports on, and replaces a keeper that has died, until the last [`Host`] is dropped.
-async fn receive(shared: Weak<Shared>, read: OwnedReadHalf) {
+async fn receive(shared: Weak<Shared>, read: Incoming) {
     let mut read = tokio::io::BufReader::new(read);
     let mut frame = Vec::new();
     loop {

@@ -31,6 +31,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -38,17 +39,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Rlimit, Signal, WaitOptions, WaitStatus};
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncWriteExt, Interest};
-use tokio::net::UnixStream;
-use tokio::net::unix::OwnedWriteHalf;
 use tokio::net::unix::pipe::Receiver;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
 
 use super::output::{Output, new_log};
 use super::protocol::{self, Exit, Guest, Input, Process, Report, Request, StartError, Starts};
 use super::sandbox::{self, Sandbox};
 use super::sealed::Sealed;
+use super::socket::{self, Incoming};
 use super::spawn::{self, Start};
 use super::{apart, holder, streams, takeover};
 use crate::cgroup;
@@ -70,6 +71,9 @@ const ENVIRONMENT_END: usize = 48;
 
 /// How often to kill what the first process of a container has left, a millisecond apart, before the runtime is killed too.
 const END_OTHERS_TRIES: u32 = 200;
+
+/// How long it is kept back that a process has started: one that ends sooner is told of once, and wakes the agent once.
+const START_TOLD_AFTER: Duration = Duration::from_millis(1);
 
 /// What is read at once of a list of processes.
 const LIST_BYTES: usize = 4096;
@@ -107,7 +111,7 @@ fn serve() -> io::Result<()> {
         return holder::hold();
     }
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    let socket = std::os::unix::net::UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     socket.set_nonblocking(true)?;
     // Held until this process is gone, and with it all that it ran.
     let _place = match std::env::var_os(PLACE) {
@@ -127,16 +131,15 @@ fn serve() -> io::Result<()> {
     }
     let files = takeover::raise_file_limit();
     let result =
-        tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(keep(socket, files));
+        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(keep(socket, files));
     kill_everything();
     result
 }
 
 /// Answers requests until the agent closes the socket.
-async fn keep(socket: std::os::unix::net::UnixStream, files: Option<Rlimit>) -> io::Result<()> {
+async fn keep(socket: UnixStream, files: Option<Rlimit>) -> io::Result<()> {
     let mut child_ended = signal(SignalKind::child())?;
-    let (read, write) = UnixStream::from_std(socket)?.into_split();
-    let mut requests = tokio::io::BufReader::new(read);
+    let mut requests = tokio::io::BufReader::new(Incoming::new(socket.try_clone()?)?);
     let (starts, mut started) = tokio::sync::mpsc::unbounded_channel();
     let (firsts, mut first_ended) = tokio::sync::mpsc::unbounded_channel();
     let mut keeper = Keeper {
@@ -150,7 +153,8 @@ async fn keep(socket: std::os::unix::net::UnixStream, files: Option<Rlimit>) -> 
         sealed: Sealed::default(),
         children: Children::new(),
         out: Vec::new(),
-        write,
+        tell_at: None,
+        socket,
     };
     keeper.tell(&Report::Ready);
     keeper.flush().await?;
@@ -169,6 +173,10 @@ async fn keep(socket: std::os::unix::net::UnixStream, files: Option<Rlimit>) -> 
                 false
             }
             ready = readable(&mut requests) => ready?,
+            () = until(keeper.tell_at), if keeper.tell_at.is_some() => {
+                keeper.tell_at = None;
+                false
+            }
         };
         if has_request {
             match protocol::read(&mut requests, &mut frame).await? {
@@ -179,8 +187,14 @@ async fn keep(socket: std::os::unix::net::UnixStream, files: Option<Rlimit>) -> 
             }
         }
         keeper.reap();
-        keeper.flush().await?;
+        if keeper.tell_at.is_none() {
+            keeper.flush().await?;
+        }
     }
+}
+
+async fn until(time: Option<Instant>) {
+    tokio::time::sleep_until(time.unwrap_or_else(Instant::now)).await;
 }
 
 /// Waits until there is something to read or the stream has ended.
@@ -288,18 +302,29 @@ struct Keeper {
     sealed: Sealed,
     children: Children,
     out: Vec<u8>,
-    write: OwnedWriteHalf,
+    /// When to tell at the latest what is in there, if it is not worth waking the agent for.
+    tell_at: Option<Instant>,
+    socket: UnixStream,
 }
 
 impl Keeper {
     fn tell(&mut self, report: &Report) {
         protocol::encode(report, &mut self.out);
+        self.tell_at = None;
+    }
+
+    /// The same, together with what else is to be told within a moment.
+    fn tell_soon(&mut self, report: &Report) {
+        let waits_already = self.tell_at.is_some();
+        if waits_already || self.out.is_empty() {
+            self.tell_at.get_or_insert_with(|| Instant::now() + START_TOLD_AFTER);
+        }
+        protocol::encode(report, &mut self.out);
     }
 
     async fn flush(&mut self) -> io::Result<()> {
-        if !self.out.is_empty() {
-            self.write.write_all(&self.out).await?;
-            self.out.clear();
+        while !socket::write_some(&self.socket, &mut self.out)? {
+            socket::writable(&self.socket).await?;
         }
         Ok(())
     }
@@ -320,8 +345,12 @@ impl Keeper {
                 let starting = told_by.map(|(told_by, errors)| self.await_start(pid, told_by, errors));
                 let is_started = starting.is_none();
                 self.containers.insert(pid, Container { id, marker, output, sandbox, starting, ended: None });
-                if is_started {
-                    self.tell(&Report::Started { id, pid });
+                let report = Report::Started { id, pid };
+                match process.makes_log_late {
+                    _ if !is_started => {}
+                    // No agent comes after this one: what was not told when the keeper is killed is asked by nobody.
+                    true => self.tell_soon(&report),
+                    false => self.tell(&report),
                 }
             }
             Err(error) => {

@@ -12,6 +12,8 @@ mod protocol;
 #[allow(unsafe_code)] // JUSTIFICATION: unshare is unsafe for file descriptors, which are not unshared.
 pub mod sandbox;
 mod sealed;
+#[allow(unsafe_code)] // JUSTIFICATION: a descriptor that is watched has to stay the same, which it does.
+mod socket;
 #[allow(unsafe_code)] // JUSTIFICATION: a process that is started in the memory of this one, and its signals.
 mod spawn;
 pub mod streams;

@@ -46,7 +46,7 @@ pub fn validate_pod_template(template: &PodTemplateSpec, path: &Path) -> Errors 
     if let Some(annotations) = &meta.annotations {
         errors.extend(validate_annotations(annotations, &path.child("annotations")));
     }
-    errors.extend(validate_pod_annotations(meta, spec, &path.child("annotations")));
+    errors.extend(validate_pod_annotations(meta, text_of(&spec.node_name), &path.child("annotations")));
     let at = path.child("spec");
     errors.extend(validate_pod_spec(spec, None, &at));
     if !list(&spec.ephemeral_containers).is_empty() {
@@ -76,9 +76,8 @@ pub fn validate_pod_create(pod: &Pod) -> Errors {
 fn validate_pod(pod: &Pod) -> Errors {
     let no_spec = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&no_spec);
-    let (meta_at, at) = (Path::new("metadata"), Path::new("spec"));
-    let mut errors = validate_object_meta(&pod.metadata, &meta_at, dns1123_subdomain);
-    errors.extend(validate_pod_annotations(&pod.metadata, spec, &meta_at.child("annotations")));
+    let at = Path::new("spec");
+    let mut errors = validate_pod_meta(&pod.metadata, text_of(&spec.node_name));
     errors.extend(validate_pod_spec(spec, Some(&pod.metadata), &at));
     if text_of(&spec.service_account_name).is_empty() {
         errors.extend(volumes::forbid_tokens(list(&spec.volumes), &at.child("volumes")));
@@ -88,10 +87,18 @@ fn validate_pod(pod: &Pod) -> Errors {
     errors
 }
 
-fn validate_pod_annotations(meta: &ObjectMeta, spec: &PodSpec, path: &Path) -> Errors {
+/// Checks the metadata of a pod that is on this node, or on none.
+pub fn validate_pod_meta(meta: &ObjectMeta, node_name: &str) -> Errors {
+    let at = Path::new("metadata");
+    let mut errors = validate_object_meta(meta, &at, dns1123_subdomain);
+    errors.extend(validate_pod_annotations(meta, node_name, &at.child("annotations")));
+    errors
+}
+
+fn validate_pod_annotations(meta: &ObjectMeta, node_name: &str, path: &Path) -> Errors {
     let mut errors = Errors::new();
     let annotation = |key: &str| meta.annotations.as_ref().and_then(|annotations| annotations.get(key));
-    if let Some(value) = annotation(MIRROR_ANNOTATION).filter(|_| text_of(&spec.node_name).is_empty()) {
+    if let Some(value) = annotation(MIRROR_ANNOTATION).filter(|_| node_name.is_empty()) {
         let text = "must set spec.nodeName if mirror pod annotation is set";
         errors.push(Error::invalid(&path.key(MIRROR_ANNOTATION), value.as_str(), text));
     }

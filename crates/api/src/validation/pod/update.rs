@@ -39,8 +39,8 @@ fn validate_annotation_updates(new: &Pod, old: &Pod, path: &Path) -> Errors {
         let text = format!("may not {verb} mirror pod annotation");
         errors.push(Error::forbidden(&path.key(MIRROR_ANNOTATION), text));
     }
-    let no_spec = PodSpec::default();
-    errors.extend(validate_pod_annotations(&new.metadata, new.spec.as_ref().unwrap_or(&no_spec), path));
+    let node_name = new.spec.as_ref().map_or("", |spec| text_of(&spec.node_name));
+    errors.extend(validate_pod_annotations(&new.metadata, node_name, path));
     errors
 }
 
