@@ -145,3 +145,87 @@ fn stored(resource: &'static Resource, object: &Object) -> Object {
     let bytes = object.draft(resource).stamp(0);
     Object::from_stored(&bytes).expect("it was written by us")
 }
+
+#[cfg(test)]
+mod tests {
+    use windlass_api::Gates;
+
+    use super::*;
+
+    fn sent(spec: &str) -> Vec<u8> {
+        format!(r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"p","labels":{{"a":null}}}},"spec":{spec}}}"#).into_bytes()
+    }
+
+    fn read(specs: &Specs, body: &[u8]) -> Option<(Object, Arc<Spec>)> {
+        specs.read(body, Context { gates: &Gates::default(), now: "", spec: None })
+    }
+
+    const PLAIN: &str = r#"{"containers":[{"name":"c","image":"host"}]}"#;
+
+    #[test]
+    fn a_spec_is_known_from_the_second_time_on_and_is_what_is_stored() {
+        let specs = Specs::default();
+        assert!(read(&specs, &sent(PLAIN)).is_none());
+        let (pod, spec) = read(&specs, &sent(PLAIN)).expect("known");
+        assert!(spec.is_in(&pod));
+        assert_eq!(pod.text_at("spec", "dnsPolicy"), "ClusterFirst", "it is filled in");
+        assert_eq!(
+            pod.meta().expect("metadata")["labels"],
+            json!({"a": ""}),
+            "the metadata are read as ever"
+        );
+        let (_, again) = read(&specs, &sent(PLAIN)).expect("known");
+        assert!(Arc::ptr_eq(&spec, &again));
+    }
+
+    #[test]
+    fn what_is_not_the_same_for_all_pods_is_not_known() {
+        let gated = r#"{"schedulingGates":[{"name":"g"}],"containers":[{"name":"c","image":"host"}]}"#;
+        let invalid = r#"{"containers":[{"image":"host"}]}"#;
+        let warned = r#"{"nodeSelector":{"beta.kubernetes.io/os":"linux"},"containers":[{"name":"c","image":"host"}]}"#;
+        let unknown = r#"{"no-such-field":1,"containers":[{"name":"c","image":"host"}]}"#;
+        let named = r#"{"volumes":[{"name":"v","ephemeral":{"volumeClaimTemplate":{"spec":{}}}}],"containers":[{"name":"c","image":"host"}]}"#;
+        for spec in [gated, invalid, warned, unknown, named] {
+            let specs = Specs::default();
+            for _ in 0..3 {
+                assert!(read(&specs, &sent(spec)).is_none(), "{spec}");
+            }
+        }
+        let specs = Specs::default();
+        read(&specs, &sent(PLAIN));
+        read(&specs, &sent(PLAIN)).expect("known");
+        for other in [
+            r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"status":{},"spec":PLAIN}"#,
+            r#"{"apiVersion":"v2","kind":"Pod","metadata":{"name":"p"},"spec":PLAIN}"#,
+            r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","name":"q"},"spec":PLAIN}"#,
+            r#"{"apiVersion":"v1","kind":"Pod","metadata":[],"spec":PLAIN}"#,
+        ] {
+            assert!(read(&specs, other.replace("PLAIN", PLAIN).as_bytes()).is_none(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_placed_pod_has_its_node_and_another_node_is_not_taken_for_it() {
+        let specs = Specs::default();
+        read(&specs, &sent(PLAIN));
+        let (mut pod, spec) = read(&specs, &sent(PLAIN)).expect("known");
+        let mut other = pod.clone();
+        assert!(spec.place(&mut pod, "n"));
+        assert_eq!(pod.text_at("spec", "nodeName"), "n");
+        assert!(!spec.is_in(&pod) && spec.part_of(&pod).is_some());
+        assert!(!spec.place(&mut other, "m"));
+        assert_eq!(other.text_at("spec", "nodeName"), "");
+    }
+
+    #[test]
+    fn the_oldest_is_forgotten_when_there_are_too_many() {
+        let specs = Specs::default();
+        let spec = |n: usize| sent(&format!(r#"{{"containers":[{{"name":"c-{n}","image":"host"}}]}}"#));
+        for n in 0..=SPECS_MAX {
+            read(&specs, &spec(n));
+            read(&specs, &spec(n)).expect("known");
+        }
+        assert!(read(&specs, &spec(1)).is_some());
+        assert!(read(&specs, &spec(0)).is_none());
+    }
+}

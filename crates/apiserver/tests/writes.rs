@@ -5,6 +5,7 @@ mod common;
 use common::{Answer, CONFIGMAPS, JOBS, PODS, cluster, cluster_with, configmap, failure, job, pod};
 use http::Method;
 use serde_json::{Value, json};
+use tower::ServiceExt;
 use windlass_api::Gates;
 use windlass_store::Limits;
 
@@ -473,4 +474,47 @@ async fn a_dry_run_answers_as_if_and_stores_nothing() {
     assert_eq!(cluster.delete(&format!("{PODS}/a?dryRun=All"), json!({})).await.code, 200);
     let stored = cluster.get(&format!("{PODS}/a")).await.body;
     assert_eq!(stored["metadata"]["labels"], json!({"app": "a"}));
+}
+
+/// What a component of the server's own process is answered to a new pod.
+async fn own_pod(cluster: &common::Cluster, metadata: Value, spec: &Value) -> common::Answer {
+    let body = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}).to_string();
+    let request =
+        http::Request::post("/api/v1/namespaces/default/pods").header("content-type", "application/json");
+    let request = request.body(axum::body::Body::from(body)).expect("a request");
+    common::answer(cluster.server.own_router().oneshot(request).await.expect("infallible")).await
+}
+
+#[tokio::test]
+async fn pods_of_a_spec_that_is_known_are_what_they_would_be_if_it_were_not() {
+    let spec = json!({
+        "restartPolicy": "Never", "terminationGracePeriodSeconds": 5,
+        "containers": [{"name": "c", "image": "host", "command": ["true"], "resources": {"limits": {"cpu": 1}}}],
+    });
+    let metas = [
+        json!({"name": "plain"}),
+        json!({"name": "labelled", "labels": {"a": "b"}, "annotations": {"c": "d"}, "finalizers": ["e.f/g"]}),
+        json!({"generateName": "made-", "labels": {"a": null}}),
+        json!({"name": "with.dots"}),
+        json!({"name": "Bad_Name"}),
+        json!({"name": "mirror", "annotations": {"kubernetes.io/config.mirror": "x"}}),
+        json!({"name": "label", "labels": {"a": "-"}}),
+        json!({"name": "plain"}),
+    ];
+    // To one server each spec is new, to the other the same is known after two pods.
+    let (new, known) = (cluster(), cluster());
+    for (n, meta) in metas.iter().enumerate() {
+        let mut other = spec.clone();
+        other["containers"][0]["args"] = json!([n.to_string()]);
+        let mut want = own_pod(&new, meta.clone(), &other).await;
+        let mut got = own_pod(&known, meta.clone(), &spec).await;
+        for answer in [&mut want.body, &mut got.body] {
+            if let Some(container) = answer.pointer_mut("/spec/containers/0").and_then(Value::as_object_mut) {
+                container.remove("args");
+            }
+        }
+        assert_eq!(got, want, "{meta}");
+    }
+    let list = |answer: common::Answer| answer.body["items"].as_array().map_or(0, Vec::len);
+    assert_eq!(list(known.get("/api/v1/pods").await), list(new.get("/api/v1/pods").await));
 }

@@ -107,6 +107,27 @@ async fn exit_codes_and_signals_are_those_of_the_kernel() {
     }
 }
 
+/// One that makes its log late is of a run, whose keeper tells of starts together with what comes next.
+#[tokio::test]
+async fn the_start_of_a_process_is_told_before_its_end_also_if_nothing_else_is_to_be_told() {
+    let fixture = Fixture::new().await;
+    let late = |name: &str, script: &str| {
+        let process = fixture.process(name, &["sh", "-c", script]);
+        fixture.run(Process { makes_log_late: true, ..process })
+    };
+    assert_eq!(late("short", "exit 3").exit().await, Exit::Code(3));
+    let mut run = late("long", "exec sleep 1000");
+    let pid = run.pid().await;
+    fixture.host.signal(run.id, Signal::TERM);
+    assert_eq!(run.ended().await, Exit::Signal(15));
+    assert!(pid > 0);
+    let mut many: Vec<Run> = (0..50).map(|n| late(&format!("many-{n}"), "exit 0")).collect();
+    for run in &mut many {
+        run.pid().await;
+        assert_eq!(run.ended().await, Exit::Code(0));
+    }
+}
+
 #[tokio::test]
 async fn a_process_leads_its_own_session_and_group_and_reads_nothing() {
     let fixture = Fixture::new().await;

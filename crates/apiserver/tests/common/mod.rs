@@ -151,7 +151,7 @@ impl Cluster {
     }
 }
 
-async fn answer(response: Response<Body>) -> Answer {
+pub async fn answer(response: Response<Body>) -> Answer {
     let code = response.status().as_u16();
     let warnings = response.headers().get_all("warning").iter();
     let warnings = warnings.map(|value| value.to_str().expect("text").to_owned()).collect();

@@ -58,3 +58,39 @@ fn watched(socket: UnixStream, interest: Interest) -> io::Result<AsyncFd<UnixStr
     // SAFETY: the socket is its own, and stays the same until it is closed.
     Ok(unsafe { AsyncFd::register_with_interest(socket, interest) }?)
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_the_other_end_does_not_take_yet_waits_and_comes_in_its_order() {
+        let (ours, theirs) = UnixStream::pair().expect("sockets");
+        for socket in [&ours, &theirs] {
+            socket.set_nonblocking(true).expect("set");
+        }
+        let sent: Vec<u8> = (0..4 << 20).map(|n: u32| n.to_le_bytes()[n as usize % 4]).collect();
+        let mut waiting = sent.clone();
+        assert!(!write_some(&ours, &mut waiting).expect("written"), "more than any socket takes");
+        assert!(!waiting.is_empty() && waiting.len() < sent.len());
+        let reading = tokio::spawn(async move {
+            let mut got = Vec::new();
+            Incoming::new(theirs).expect("watched").read_to_end(&mut got).await.expect("read");
+            got
+        });
+        while !write_some(&ours, &mut waiting).expect("written") {
+            writable(&ours).await.expect("waited");
+        }
+        drop(ours);
+        assert!(reading.await.expect("no panic") == sent);
+    }
+
+    #[tokio::test]
+    async fn who_writes_to_nobody_is_told() {
+        let (ours, theirs) = UnixStream::pair().expect("sockets");
+        drop(theirs);
+        assert!(write_some(&ours, &mut vec![1]).is_err());
+    }
+}

@@ -264,3 +264,46 @@ async fn a_bind_whose_answer_is_lost_is_done_and_not_done_again() {
     let binds = world.writes.lock().iter().filter(|write| write.ends_with("/binding")).count();
     assert_eq!(binds, 1);
 }
+
+#[tokio::test]
+async fn a_pod_has_its_node_from_the_start_when_somebody_places_it_while_it_is_made() {
+    let world = World::new();
+    world.start_placing();
+    world.node("a", "2", json!({"labels": {"topology.kubernetes.io/zone": "z"}})).await;
+    // One is placed in the old way: from then on the scheduler knows the node.
+    world.pod("known", "500m", json!({})).await;
+    assert_eq!(world.node_of("known").await, "a");
+    world.writes.lock().clear();
+    let made = world.made("at-once", "1", json!({}), json!({})).await.expect("made");
+    assert_eq!(node_of(&made), Some("a"));
+    assert_eq!(refusal(&made).as_deref(), Some("True : "));
+    assert_eq!(made.metadata.labels.expect("labels")["topology.kubernetes.io/zone"], "z");
+    assert_eq!(*world.writes.lock(), Vec::<String>::new(), "nobody binds it");
+    assert_eq!(
+        world.event("at-once", "Scheduled").await.note.expect("a note"),
+        "Successfully assigned default/at-once to a"
+    );
+
+    // It counts: the next one does not fit, and waits for its turn.
+    world.made("at-once", "500m", json!({}), json!({})).await.expect_err("the name is taken");
+    let fits = world.made("fits", "500m", json!({}), json!({})).await.expect("made");
+    assert_eq!(node_of(&fits), Some("a"), "the one that was not stored has given its place back");
+    let waits = world.made("waits", "500m", json!({}), json!({})).await.expect("made");
+    assert_eq!(node_of(&waits), None);
+    world.told("waits", FULL).await;
+    // Somebody waits: whoever comes now must not be quicker.
+    let later = world.made("later", "0", json!({}), json!({})).await.expect("made");
+    assert_eq!(node_of(&later), None);
+    assert_eq!(world.node_of("later").await, "a");
+    world.end("at-once").await;
+    assert_eq!(world.node_of("waits").await, "a");
+
+    for spec in [json!({"schedulingGates": [{"name": "g"}]}), json!({"schedulerName": "other"})] {
+        let name = format!(
+            "not-ours-{}",
+            spec.as_object().map_or(0, |spec| spec.contains_key("schedulerName") as u8)
+        );
+        let made = world.made(&name, "0", json!({}), spec).await.expect("made");
+        assert_eq!(node_of(&made), None, "{name}");
+    }
+}

@@ -19,7 +19,8 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tower::{BoxError, Service, service_fn};
 use windlass_api::Gates;
-use windlass_scheduler::{Config, Metrics, Scheduler};
+use windlass_apiserver::{Object, Placing};
+use windlass_scheduler::{Config, Metrics, Placer, Scheduler, WatchedPod};
 
 /// How long anything may take before a test gives up on it.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -94,6 +95,15 @@ impl World {
         tokio::spawn(scheduler.run(self.cancel.clone()));
     }
 
+    /// Starts a scheduler that the server asks for a node while it makes a pod.
+    pub fn start_placing(&self) {
+        let config = Config { metrics: self.metrics.clone(), gates: self.gates, ..Config::default() };
+        let scheduler = Scheduler::with_config(self.tapped(Arc::new(|_| Fate::Passes)), config);
+        let (placer, scheduling) = scheduler.start(self.cancel.clone());
+        tokio::spawn(scheduling);
+        self.server.place_pods(Arc::new(Places(placer)));
+    }
+
     fn tapped(&self, judge: Judge) -> Client {
         let (server, writes) = (self.server.router(), Arc::clone(&self.writes));
         let pass = move |request: Request<kube::client::Body>| -> BoxFuture<'static, Result<_, BoxError>> {
@@ -158,7 +168,12 @@ impl World {
         self.labelled(name, cpu, json!({}), spec).await;
     }
 
-    pub async fn labelled(&self, name: &str, cpu: &str, labels: Value, mut spec: Value) {
+    pub async fn labelled(&self, name: &str, cpu: &str, labels: Value, spec: Value) {
+        self.made(name, cpu, labels, spec).await.expect("created");
+    }
+
+    /// What the API server answers to a new pod.
+    pub async fn made(&self, name: &str, cpu: &str, labels: Value, mut spec: Value) -> kube::Result<Pod> {
         let resources = json!({"requests": {"cpu": cpu}});
         let mut container =
             json!({"name": "c", "image": "host", "command": ["true"], "resources": resources});
@@ -168,7 +183,7 @@ impl World {
         spec["containers"] = json!([container]);
         let pod = json!({"metadata": {"name": name, "labels": labels}, "spec": spec});
         let pod: Pod = serde_json::from_value(pod).expect("a pod");
-        self.pods.create(&PostParams::default(), &pod).await.expect("created");
+        self.pods.create(&PostParams::default(), &pod).await
     }
 
     pub async fn end(&self, name: &str) {
@@ -252,6 +267,18 @@ impl World {
         };
         let found = tokio::time::timeout(PATIENCE, found).await;
         found.unwrap_or_else(|_| panic!("gave up waiting for an event {reason} about {pod}"))
+    }
+}
+
+struct Places(Placer);
+
+impl Placing for Places {
+    fn place(&self, pod: &Object) -> Option<String> {
+        self.0.place(&pod.read::<WatchedPod>().expect("a pod"))
+    }
+
+    fn take_back(&self, uid: &str) {
+        self.0.take_back(uid);
     }
 }
 
