@@ -20,9 +20,17 @@ use crate::resources::{self, Resource};
 /// So many are known at once.
 const SPECS_MAX: usize = 16;
 
-/// Those that were used last, the newest at the end, and the one that was seen last.
+/// Those that were sent more than once.
 #[derive(Default)]
-pub(crate) struct Specs(Mutex<(VecDeque<Arc<Spec>>, Bytes)>);
+pub(crate) struct Specs(Mutex<Seen>);
+
+#[derive(Default)]
+struct Seen {
+    /// As they were sent, the newest at the end; nothing for one that pods can't share.
+    known: VecDeque<(Bytes, Option<Arc<Spec>>)>,
+    /// The last one that was not known.
+    last: Bytes,
+}
 
 /// The fields of a pod that is sent, each as it stands there. One with any other field is read as everything else is.
 #[derive(Deserialize)]
@@ -40,8 +48,6 @@ struct Sent<'a> {
 
 /// A spec that is valid and about which there is nothing to say, in whatever pod it is.
 pub(crate) struct Spec {
-    /// As it was sent.
-    sent: Bytes,
     /// A pod with it: its spec and first status as they are stored.
     pod: Object,
     /// The same on the node where the first one was placed.
@@ -71,28 +77,27 @@ impl Specs {
     }
 
     fn find(&self, sent: &[u8], context: Context<'_>) -> Option<Arc<Spec>> {
-        let mut specs = self.0.lock();
-        let (known, last) = &mut *specs;
-        if let Some(place) = known.iter().rposition(|spec| spec.sent == sent) {
-            return known.get(place).cloned();
+        let Seen { known, last } = &mut *self.0.lock();
+        if let Some((_, spec)) = known.iter().rev().find(|(text, _)| text == sent) {
+            return spec.clone();
         }
         if *last != sent {
             *last = Bytes::copy_from_slice(sent);
             return None;
         }
-        let spec = Arc::new(Spec::new(last.clone(), context)?);
+        let spec = Spec::new(sent, context).map(Arc::new);
         if known.len() == SPECS_MAX {
             known.pop_front();
         }
-        known.push_back(Arc::clone(&spec));
-        Some(spec)
+        known.push_back((std::mem::take(last), spec.clone()));
+        spec
     }
 }
 
 impl Spec {
-    fn new(sent: Bytes, context: Context<'_>) -> Option<Self> {
+    fn new(sent: &[u8], context: Context<'_>) -> Option<Self> {
         let resource = resources::core("pods");
-        let text = std::str::from_utf8(&sent).ok()?;
+        let text = std::str::from_utf8(sent).ok()?;
         // Volumes that are made with the pod have names that depend on its name.
         if text.contains("\"ephemeral\"") {
             return None;
@@ -106,7 +111,7 @@ impl Spec {
         if has_conditions || !warnings.is_empty() || !more.is_empty() {
             return None;
         }
-        Some(Self { sent, pod: stored(resource, &pod), placed: OnceLock::new() })
+        Some(Self { pod: stored(resource, &pod), placed: OnceLock::new() })
     }
 
     /// Whether a pod has this spec and no other.
@@ -190,6 +195,7 @@ mod tests {
             for _ in 0..3 {
                 assert!(read(&specs, &sent(spec)).is_none(), "{spec}");
             }
+            assert_eq!(specs.0.lock().known.len(), 1, "it is not tried again and again: {spec}");
         }
         let specs = Specs::default();
         read(&specs, &sent(PLAIN));
