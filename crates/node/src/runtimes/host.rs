@@ -244,43 +244,52 @@ async fn connect(shared: &Shared) -> Result<Incoming, Error> {
     Ok(read)
 }
 
-/// What is sent to a keeper: at once as long as it reads, so that a process does not wait for its start until whatever else
-/// this thread has to do is done.
+/// What is sent to a keeper. The first request goes at once, so that a process does not wait for its start until whatever else
+/// this thread has to do is done; those that come before that is done go together.
 struct Outbox {
     socket: UnixStream,
-    /// What it has not taken yet.
-    waiting: Mutex<Vec<u8>>,
+    waiting: Mutex<Waiting>,
     runtime: Handle,
+}
+
+#[derive(Default)]
+struct Waiting {
+    bytes: Vec<u8>,
+    /// Somebody is going to send them.
+    is_seen_to: bool,
 }
 
 impl Outbox {
     fn send(self: &Arc<Self>, request: &Request) {
         let mut waiting = self.waiting.lock();
-        let is_behind = !waiting.is_empty();
-        protocol::encode(request, &mut waiting);
-        if !is_behind && !self.write_some(&mut waiting) {
+        protocol::encode(request, &mut waiting.bytes);
+        if !std::mem::replace(&mut waiting.is_seen_to, true) {
+            self.write_some(&mut waiting.bytes);
             self.runtime.spawn(Arc::clone(self).send_rest());
         }
     }
 
     /// Writes as much as is taken; returns whether there is no more. What a keeper that is gone does not take is nobody's.
-    fn write_some(&self, waiting: &mut Vec<u8>) -> bool {
-        socket::write_some(&self.socket, waiting).unwrap_or_else(|error| {
+    fn write_some(&self, bytes: &mut Vec<u8>) -> bool {
+        socket::write_some(&self.socket, bytes).unwrap_or_else(|error| {
             tracing::warn!(%error, "write to process keeper");
-            waiting.clear();
+            bytes.clear();
             true
         })
     }
 
-    /// Sends what had to wait.
+    /// Sends what has come since the first, when it is its turn.
     async fn send_rest(self: Arc<Self>) {
-        loop {
+        while !self.is_all_sent() {
             // Who fails to wait fails to write, and says so.
             _ = socket::writable(&self.socket).await;
-            if self.write_some(&mut self.waiting.lock()) {
-                return;
-            }
         }
+    }
+
+    fn is_all_sent(&self) -> bool {
+        let mut waiting = self.waiting.lock();
+        waiting.is_seen_to = !self.write_some(&mut waiting.bytes);
+        !waiting.is_seen_to
     }
 }
 
