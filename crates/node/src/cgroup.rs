@@ -123,25 +123,12 @@ impl Layout {
 
     /// Removes the groups that an agent before this one left, and ends what is in them.
     pub(crate) fn sweep(&self) {
-        let left = self.trees().into_iter().flat_map(|tree| std::fs::read_dir(tree).into_iter().flatten());
-        for entry in left.flatten() {
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                if let Err(error) = end(&entry.path()) {
-                    tracing::warn!(%error, path = %entry.path().display(), "end what is left in a control group");
-                }
-                remove_group(&entry.path());
-            }
-        }
+        self.trees().into_iter().for_each(|tree| sweep(tree));
     }
 
     /// Removes itself, if there are no groups in it, and with the last agent the group of all.
     pub(crate) fn remove(&self) {
-        for tree in self.trees() {
-            let _ = std::fs::remove_dir(tree);
-            if let Some(shared) = tree.parent().filter(|above| above.ends_with(SHARED)) {
-                let _ = std::fs::remove_dir(shared);
-            }
-        }
+        self.trees().into_iter().for_each(|tree| remove(tree));
     }
 
     /// Of this process.
@@ -149,6 +136,31 @@ impl Layout {
         let read = |file| std::fs::read_to_string(file).ok();
         Self::read(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)
     }
+}
+
+/// Removes the groups in that of an agent, and ends what is in them.
+pub(crate) fn sweep(tree: &Path) {
+    for entry in std::fs::read_dir(tree).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            if let Err(error) = end(&entry.path()) {
+                tracing::warn!(%error, path = %entry.path().display(), "end what is left in a control group");
+            }
+            remove_group(&entry.path());
+        }
+    }
+}
+
+/// Removes the group of an agent, if there are no others in it, and with the last one the group of all.
+pub(crate) fn remove(tree: &Path) {
+    let _ = std::fs::remove_dir(tree);
+    if let Some(shared) = tree.parent().filter(|above| above.ends_with(SHARED)) {
+        let _ = std::fs::remove_dir(shared);
+    }
+}
+
+/// The group of the agent that made this file, to which processes of a container are written.
+pub(crate) fn of_agent(members: &Path) -> Option<&Path> {
+    members.parent()?.parent()
 }
 
 /// Where a group is below the mount point that shows the tree from `shown` on. One that can't be seen there, because it is

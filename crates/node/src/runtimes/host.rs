@@ -30,6 +30,9 @@ pub const KEEPER_ARGUMENT: &str = "__keeper";
 /// The pause before another try to replace a keeper.
 const REPLACE_DELAY: Duration = Duration::from_secs(1);
 
+/// The pause before another try to wait for a keeper that does not take more.
+const WRITE_RETRY: Duration = Duration::from_millis(10);
+
 /// How to run the keeper.
 #[derive(Clone, Debug)]
 pub struct Command {
@@ -281,8 +284,11 @@ impl Outbox {
     /// Sends what has come since the first, when it is its turn.
     async fn send_rest(self: Arc<Self>) {
         while !self.is_all_sent() {
-            // Who fails to wait fails to write, and says so.
-            _ = socket::writable(&self.socket).await;
+            if let Err(error) = socket::writable(&self.socket).await {
+                // No descriptor is left to wait with.
+                tracing::warn!(%error, "wait for the process keeper");
+                tokio::time::sleep(WRITE_RETRY).await;
+            }
         }
     }
 

@@ -130,14 +130,20 @@ fn serve() -> io::Result<()> {
         return Ok(());
     }
     let files = takeover::raise_file_limit();
-    let result =
-        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(keep(socket, files));
+    let mut groups = BTreeSet::new();
+    let kept = keep(socket, files, &mut groups);
+    let result = tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(kept);
     kill_everything();
+    // An agent that was killed has left them, and one of a single run has no successor.
+    for group in &groups {
+        cgroup::sweep(group);
+        cgroup::remove(group);
+    }
     result
 }
 
-/// Answers requests until the agent closes the socket.
-async fn keep(socket: UnixStream, files: Option<Rlimit>) -> io::Result<()> {
+/// Answers requests until the agent closes the socket. `groups` are then those of the agent in which it made others.
+async fn keep(socket: UnixStream, files: Option<Rlimit>, groups: &mut BTreeSet<PathBuf>) -> io::Result<()> {
     let mut child_ended = signal(SignalKind::child())?;
     let mut requests = tokio::io::BufReader::new(Incoming::new(socket.try_clone()?)?);
     let (starts, mut started) = tokio::sync::mpsc::unbounded_channel();
@@ -180,7 +186,11 @@ async fn keep(socket: UnixStream, files: Option<Rlimit>) -> io::Result<()> {
         };
         if has_request {
             match protocol::read(&mut requests, &mut frame).await? {
-                Some(Request::Start { id, process }) => keeper.start(id, &process),
+                Some(Request::Start { id, process }) => {
+                    let members = process.sandbox.iter().flat_map(|sandbox| &sandbox.cgroups);
+                    groups.extend(members.filter_map(|file| cgroup::of_agent(file)).map(Path::to_owned));
+                    keeper.start(id, &process);
+                }
                 Some(Request::Join { id, guest }) => keeper.join(id, &guest),
                 Some(Request::Signal { id, signal }) => keeper.signal(id, signal),
                 None => return Ok(()),
@@ -647,7 +657,7 @@ fn spawn_process(
     let log_error =
         |error: io::Error| StartError::Log { path: process.log.clone(), error: error.to_string() };
     let Process { argv, env, cwd, .. } = process;
-    check_start(argv, cwd, process.sandbox.is_some())?;
+    check_start(argv)?;
     let log = (!process.makes_log_late).then(|| new_log(&process.log)).transpose().map_err(log_error)?;
     let has_terminal = matches!(given, Given::Terminal { .. });
     let (streams, printed) = given.connect().map_err(log_error)?;
@@ -747,7 +757,7 @@ fn spawn_guest(
     files: Option<Rlimit>,
 ) -> Result<i32, StartError> {
     let manner = |has_other_pids| Manner { has_terminal: guest.has_terminal, has_other_pids, files };
-    check_start(&guest.argv, &guest.cwd, sandbox.is_some())?;
+    check_start(&guest.argv)?;
     let Some((sandbox, pid)) = sandbox else {
         return run_plain(&guest.argv, &guest.env, &guest.cwd, &streams, &manner(false));
     };
@@ -766,12 +776,12 @@ fn exec_error(argv: &[String], error: &io::Error) -> StartError {
     StartError::Exec { program: argv.first().cloned().unwrap_or_default(), error: error.to_string() }
 }
 
-/// Refuses what can't be started. `enters_later`: the working directory is one of the process's own, which is not there yet.
-fn check_start(argv: &[String], cwd: &Path, enters_later: bool) -> Result<(), StartError> {
+/// Refuses what can't be started.
+fn check_start(argv: &[String]) -> Result<(), StartError> {
     if argv.is_empty() {
         return Err(exec_error(argv, &io::ErrorKind::InvalidInput.into()));
     }
-    if enters_later { Ok(()) } else { check_directory(cwd) }
+    Ok(())
 }
 
 /// A command that begins in the keeper's directory.
@@ -802,7 +812,8 @@ fn run_plain(
 ) -> Result<i32, StartError> {
     let streams = streams.each_ref().map(OwnedFd::as_fd);
     let start = Start { argv, env, cwd, streams, has_terminal: *has_terminal, files: *files };
-    spawn::start(&start).map_err(|error| exec_error(argv, &error))
+    spawn::start(&start)
+        .map_err(|error| check_directory(cwd).err().unwrap_or_else(|| exec_error(argv, &error)))
 }
 
 /// Makes a process one of a container, in the process itself.

@@ -5,6 +5,7 @@
 //! that is a third of what the keeper does. What happens in between must not allocate, lock or panic, so everything is made
 //! before: only system calls are left.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{CString, NulError, c_char, c_int, c_void};
 use std::io;
@@ -108,10 +109,18 @@ fn programs(program: &str, path: &str) -> Result<Vec<CString>, NulError> {
     directories.map(|directory| CString::new(format!("{directory}/{program}"))).collect()
 }
 
+thread_local! {
+    /// What a process stands on until it runs its program: one for all, because the keeper stands still for so long.
+    static STACK: RefCell<Vec<u128>> = RefCell::new(vec![0; STACK_BYTES / size_of::<u128>()]);
+}
+
 /// Starts a process, and returns its pid once it runs its program.
 pub(super) fn start(start: &Start<'_>) -> io::Result<i32> {
+    STACK.with_borrow_mut(|stack| start_on(stack, start))
+}
+
+fn start_on(stack: &mut [u128], start: &Start<'_>) -> io::Result<i32> {
     let mut ready = Ready::new(start)?;
-    let mut stack = vec![0_u128; STACK_BYTES / size_of::<u128>()];
     let top = stack.as_mut_ptr_range().end.cast::<c_void>();
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     // No handler of the keeper may run in the process: it would take its memory for its own.

@@ -1,7 +1,10 @@
 //! However the command ends, no process of its pods lives on.
 
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{Running, job, run_manifest, wait_until};
 
@@ -59,6 +62,52 @@ fn kill_9_leaves_no_process_behind() {
         let stat = std::fs::read_to_string(&keeper).unwrap_or_default();
         (stat.is_empty() || stat.contains(") Z")).then_some(())
     });
+}
+
+/// The control groups of all containers of the machine.
+fn control_groups() -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    let mut next = vec![PathBuf::from("/sys/fs/cgroup")];
+    while let Some(directory) = next.pop() {
+        let entries = std::fs::read_dir(&directory).into_iter().flatten().flatten();
+        let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        for path in directories.map(|entry| entry.path()) {
+            if path.parent().and_then(Path::parent).is_some_and(|above| above.ends_with("windlass")) {
+                found.insert(path);
+            } else {
+                next.push(path);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn kill_9_leaves_no_control_group_behind() {
+    let sleep = unique_sleep(4);
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("job.json");
+    let mut limited: Value =
+        serde_json::from_str(&job("x", json!({}), &format!("sleep {sleep}"))).expect("JSON");
+    limited["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"limits": {"memory": "64Mi"}});
+    std::fs::write(&file, limited.to_string()).expect("written");
+    let running = Running::start(&["-o", "json"], &file);
+    wait_until("the process", || (count(&sleep) > 0).then_some(()));
+    // By the process, because other tests make groups as well.
+    let of_process = || {
+        let pid = processes().find(|(_, line)| line.starts_with(&format!("sleep {sleep}")))?.0.to_string();
+        let is_in = |group: &PathBuf| {
+            std::fs::read_to_string(group.join("cgroup.procs"))
+                .is_ok_and(|pids| pids.lines().any(|it| it == pid))
+        };
+        let groups: BTreeSet<PathBuf> = control_groups().into_iter().filter(is_in).collect();
+        (!groups.is_empty()).then_some(groups)
+    };
+    let groups = wait_until("its control group", of_process);
+    let agents: BTreeSet<&Path> = groups.iter().filter_map(|group| group.parent()).collect();
+    running.signal(Signal::KILL);
+    assert_eq!(running.finish().code, None, "killed");
+    wait_until("the end of its groups", || agents.iter().all(|group| !group.exists()).then_some(()));
 }
 
 #[test]
