@@ -151,6 +151,36 @@ async fn a_host_path_is_the_machines_own_and_memory_is_bounded() {
 }
 
 #[tokio::test]
+async fn a_container_with_a_volume_has_the_machines_devices_and_leaves_nothing_among_them() {
+    let fixture = Fixture::new().await;
+    let ours = format!("/dev/windlass-test-{}", std::process::id());
+    let (socket, file) = (format!("{ours}.sock"), format!("{ours}.file"));
+    let listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket among the devices");
+    std::fs::write(&file, "before").expect("a file among the devices");
+    let script = format!(
+        "set -e; head -c 3 /dev/zero | wc -c; echo x > /dev/null; test -c /dev/tty; stat -c %d /dev/shm /dev/pts
+         perl -MIO::Socket::UNIX -e 'print IO::Socket::UNIX->new(Peer => \"{socket}\") ? \"heard\" : \"lost\", \"\\n\"'
+         echo -n after > {file}; echo left > {ours}.left; cat {ours}.left; echo said > /dev/termination-log"
+    );
+    let mounts = json!([{"name": "v", "mountPath": format!("{MISSING}-d")}]);
+    let spec = with(sh("c", &script), mounts, json!([{"name": "v", "emptyDir": {}}]));
+    let log = output(&fixture, "p", spec).await;
+    let device = |path| std::os::unix::fs::MetadataExt::dev(&std::fs::metadata(path).expect("there"));
+    let written = std::fs::read_to_string(&file).expect("it is there");
+    drop(listener);
+    for path in [&socket, &file] {
+        std::fs::remove_file(path).expect("ours");
+    }
+    assert_eq!(log, format!("3\n{}\n{}\nheard\nleft\n", device("/dev/shm"), device("/dev/pts")));
+    assert_eq!(written, "after", "files are those of the machine");
+    assert!(!std::path::Path::new(&format!("{ours}.left")).exists(), "nothing is left on the machine");
+    let pod = fixture.ended("p").await;
+    let containers = status(&pod).container_statuses.as_deref().unwrap_or_default();
+    let end = containers[0].state.as_ref().and_then(|state| state.terminated.as_ref());
+    assert_eq!(end.and_then(|end| end.message.as_deref()), Some("said\n"));
+}
+
+#[tokio::test]
 async fn a_link_in_a_volume_does_not_lead_a_sub_path_out_of_it() {
     let fixture = Fixture::new().await;
     let secret = fixture.directory.path().join("secret");

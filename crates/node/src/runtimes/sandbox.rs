@@ -3,6 +3,7 @@
 //! ```text
 //!   /            the machine's own
 //!   ├── data     a mount point that the machine has: the volume is mounted there
+//!   ├── dev      lacks a mount point for the termination message: a file system of its own is laid over it
 //!   └── etc      a directory that lacks a mount point: a file system of its own, in which every entry of the
 //!       ├── …    machine's directory is mounted (`Tree::open_up`), so that the mount point can be made beside them
 //!       └── config
@@ -13,10 +14,11 @@
 //! Nothing of it is seen by anybody else, and it goes with the last process in it. Runs in a child of the keeper,
 //! which has one thread: it may allocate.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
@@ -65,6 +67,9 @@ pub struct Sandbox {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Root>,
 }
+
+/// Where devices are.
+const DEVICES: &str = "/dev";
 
 /// How the error begins of an image that the kernel does not mount.
 pub(crate) const IMAGE_REFUSED: &str = "mount the image at";
@@ -568,6 +573,35 @@ impl Tree<'_> {
 
     /// Puts a file system of the process's own in the place of a directory, with every entry of the directory in it.
     fn open_up(&mut self, directory: &Path) -> Result<()> {
+        // Where termination messages are, and a hundred devices.
+        if directory != Path::new(DEVICES) || self.lay_over_devices().is_err() {
+            self.copy_entries(directory)?;
+        }
+        self.own.push(directory.to_owned());
+        self.opened.push(directory.to_owned());
+        Ok(())
+    }
+
+    /// The same for the devices: one mount instead of one for each of them. To them it makes no difference, while files,
+    /// pipes and sockets would not be those of the machine any more. In a user namespace devices can't be used so.
+    fn lay_over_devices(&self) -> io::Result<()> {
+        let (stage, devices) = (self.sandbox.stage.as_path(), Path::new(DEVICES));
+        let mut kept = mounts_in(&fs::read_to_string("/proc/self/mountinfo")?, devices);
+        for entry in fs::read_dir(devices)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            if kind.is_file() || kind.is_fifo() || kind.is_socket() {
+                kept.insert(entry.path());
+            }
+        }
+        rustix::mount::mount("windlass", stage, "tmpfs", MountFlags::empty(), c"mode=700")?;
+        let laid = lay_over_devices(stage, devices, &kept);
+        // What is in use of it stays.
+        rustix::mount::unmount(stage, UnmountFlags::DETACH)?;
+        laid
+    }
+
+    fn copy_entries(&self, directory: &Path) -> Result<()> {
         let what = || format!("open up {}", directory.display());
         let stage = self.sandbox.stage.as_path();
         let mode = format!("mode={:o}\0", fs::metadata(directory).named(what)?.mode() & 0o7777);
@@ -600,10 +634,30 @@ impl Tree<'_> {
         } else {
             rustix::mount::mount_move(stage, directory).named(what)?;
         }
-        self.own.push(directory.to_owned());
-        self.opened.push(directory.to_owned());
         Ok(())
     }
+}
+
+/// Lays a directory of `stage` over the devices, but for what is kept as it is.
+fn lay_over_devices(stage: &Path, devices: &Path, kept: &BTreeSet<PathBuf>) -> io::Result<()> {
+    let [upper, work, view] = ["upper", "work", "view"].map(|name| stage.join(name));
+    [&upper, &work, &view].into_iter().try_for_each(fs::create_dir)?;
+    fs::set_permissions(&upper, fs::metadata(devices)?.permissions())?;
+    mount_overlay(&[devices], &upper, &work, &view, MountFlags::NOSUID, "")?;
+    fs::File::options().write(true).open(view.join("null"))?;
+    for path in kept {
+        rustix::mount::mount_bind_recursive(path, view.join(path.strip_prefix(devices).unwrap_or(path)))?;
+    }
+    Ok(rustix::mount::mount_move(&view, devices)?)
+}
+
+/// What is mounted in a directory, but not in what is: from `/proc/self/mountinfo`.
+fn mounts_in(table: &str, directory: &Path) -> BTreeSet<PathBuf> {
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4)).map(|text| unescape(text).into());
+    let inside: BTreeSet<PathBuf> =
+        points.filter(|point: &PathBuf| point.starts_with(directory) && point != directory).collect();
+    let is_first = |point: &&PathBuf| !inside.iter().any(|other| point.starts_with(other) && *point != other);
+    inside.iter().filter(is_first).cloned().collect()
 }
 
 fn same_mount(a: &Path, b: &Path) -> bool {
@@ -697,6 +751,21 @@ mod tests {
         {
             assert_eq!(unescape(text), want);
         }
+    }
+
+    #[test]
+    fn what_is_mounted_among_the_devices_is_found_once() {
+        let table = "\
+31 1 0:1 / / rw - ext4 /dev/x rw
+32 31 0:2 / /dev rw - devtmpfs dev rw
+33 32 0:3 / /dev/shm rw - tmpfs x rw
+34 33 0:4 / /dev/shm/in rw - tmpfs x rw
+35 32 0:5 / /dev/pts rw - devpts x rw
+36 32 0:5 / /dev/pts rw - devpts x rw
+37 32 0:6 / /dev/with\\040space rw - tmpfs x rw
+38 31 0:7 / /device rw - tmpfs x rw";
+        let found = mounts_in(table, Path::new("/dev"));
+        assert_eq!(found, ["/dev/pts", "/dev/shm", "/dev/with space"].map(PathBuf::from).into());
     }
 
     #[test]
