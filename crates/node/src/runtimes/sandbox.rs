@@ -595,12 +595,13 @@ impl Tree<'_> {
             }
         }
         rustix::mount::mount("windlass", stage, "tmpfs", MountFlags::empty(), c"mode=700")?;
-        let laid = lay_over_devices(stage, devices, &kept);
+        let laid = lay_over(stage, devices, &kept);
         // What is in use of it stays.
         rustix::mount::unmount(stage, UnmountFlags::DETACH)?;
         laid
     }
 
+    /// The same entry by entry: each is the machine's own.
     fn copy_entries(&self, directory: &Path) -> Result<()> {
         let what = || format!("open up {}", directory.display());
         let stage = self.sandbox.stage.as_path();
@@ -639,7 +640,7 @@ impl Tree<'_> {
 }
 
 /// Lays a directory of `stage` over the devices, but for what is kept as it is.
-fn lay_over_devices(stage: &Path, devices: &Path, kept: &BTreeSet<PathBuf>) -> io::Result<()> {
+fn lay_over(stage: &Path, devices: &Path, kept: &BTreeSet<PathBuf>) -> io::Result<()> {
     let [upper, work, view] = ["upper", "work", "view"].map(|name| stage.join(name));
     [&upper, &work, &view].into_iter().try_for_each(fs::create_dir)?;
     fs::set_permissions(&upper, fs::metadata(devices)?.permissions())?;
