@@ -98,18 +98,17 @@ fn main() {
     runtime.block_on(async {
         println!("as a client, whose fields are told");
         let server = Server::new(Config::default());
-        burst(server.router()).await;
+        burst(&|| kube::Client::new(server.router(), "default")).await;
         println!("as a component of this process");
         let server = Server::new(Config::default());
-        burst(server.own_router()).await;
+        burst(&|| kube::Client::new(server.own_service(), "default")).await;
     });
 }
 
-async fn burst(router: axum::Router) {
-    let client = kube::Client::new(router.clone(), "default");
+async fn burst(connect: &dyn Fn() -> kube::Client) {
+    let client = connect();
     let (begin, before) = (Instant::now(), processor_time());
-    let watchers: Vec<_> =
-        (0..WATCHERS).map(|_| tokio::spawn(watch(kube::Client::new(router.clone(), "default")))).collect();
+    let watchers: Vec<_> = (0..WATCHERS).map(|_| tokio::spawn(watch(connect()))).collect();
     each(&client, "create", |api, name| async move {
         api.create(&PostParams::default(), &pod(&name)).await.expect("created");
     })

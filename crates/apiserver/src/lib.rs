@@ -60,18 +60,24 @@ mod watch;
 mod write;
 mod yaml;
 
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Collected};
 use windlass_api::Gates;
 use windlass_store::{Key, Limits, Log, OnDamage, Store};
+use windlass_streams::door::{self, Door};
 use windlass_streams::{PodStreams, Remote, wire};
 
 pub use environment::{Clock, Entropy, SystemClock, SystemEntropy};
@@ -252,15 +258,15 @@ impl Server {
         Router::new().fallback(serve).with_state(Arc::clone(&self.0))
     }
 
-    /// The HTTP service for components of this process. Objects that they create do not say who owns their fields, until
-    /// somebody applies to them: nobody does that to the pods of a Job, and it would make them half as large again.
-    pub fn own_router(&self) -> Router {
-        self.router().layer(axum::Extension(managed::Own))
+    /// The same for components of this process. Objects that they create do not say who owns their fields, until somebody
+    /// applies to them: nobody does that to the pods of a Job, and it would make them half as large again.
+    pub fn own_service(&self) -> OwnService {
+        OwnService { shared: Arc::clone(&self.0), is_counted: true }
     }
 
     /// The same for a process whose figures nobody can ask for: requests are not counted.
-    pub fn own_router_without_figures(&self) -> Router {
-        self.own_router().layer(axum::Extension(metrics::Counted))
+    pub fn own_service_without_figures(&self) -> OwnService {
+        OwnService { is_counted: false, ..self.own_service() }
     }
 
     /// Has pods placed while they are made, so that they are not written once more to get a node. Only the first call counts.
@@ -280,6 +286,63 @@ impl Server {
     /// The store behind the server, for those who look at it without HTTP (tests, `windlass run` at its end).
     pub fn store(&self) -> &Arc<Store<Attributes>> {
         &self.0.store
+    }
+}
+
+/// The HTTP service for components of this process. It has no router: to find the only one who answers would take longer than
+/// many an answer.
+#[derive(Clone)]
+pub struct OwnService {
+    shared: Arc<Shared>,
+    is_counted: bool,
+}
+
+impl<B> tower::Service<Request<B>> for OwnService
+where
+    B: axum::body::HttpBody<Data = Bytes, Error: Into<axum::BoxError>> + Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, std::result::Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::result::Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let is_door_wanted = request.extensions().get::<door::Wanted>().is_some();
+        let door = is_door_wanted.then(|| self.clone().into_door());
+        let answering = self.answer(request.map(Body::new));
+        async move {
+            let mut answer = answering.await;
+            if let Some(door) = door {
+                answer.extensions_mut().insert(door);
+            }
+            Ok(answer)
+        }
+        .boxed()
+    }
+}
+
+impl OwnService {
+    fn answer(&self, mut request: Request<Body>) -> impl Future<Output = Response<Body>> + Send + use<> {
+        request.extensions_mut().insert(managed::Own);
+        if !self.is_counted {
+            request.extensions_mut().insert(metrics::Counted);
+        }
+        serve(State(Arc::clone(&self.shared)), request)
+    }
+
+    fn into_door(self) -> Door {
+        Door::new(move |request| {
+            let answering = self.answer(request.map(Body::from));
+            async move {
+                let (head, body) = answering.await.into_parts();
+                // Whole bodies can't fail, and those that are no answers to writes are not read by this way.
+                Response::from_parts(head, body.collect().await.map(Collected::to_bytes).unwrap_or_default())
+            }
+            .boxed()
+        })
     }
 }
 
@@ -344,7 +407,9 @@ async fn route(shared: &Arc<Shared>, request: Request<Body>) -> Result<Response<
             (_, "binding" | "eviction" | "finalize" | "token") if target.has_subresource() => {
                 Err(Status::method_not_allowed())
             }
-            ("", _) if query.flag("watch").unwrap_or(false) => watch::open(shared, &target, &query, form),
+            ("", _) if query.flag("watch").unwrap_or(false) => {
+                watch::open(shared, &target, &query, &head, form)
+            }
             ("", _) => read::list(shared, &target, &query, form).await,
             (_, "") => read::get(shared, &target, &query, form),
             (_, "status") if target.resource.has_status => read::get(shared, &target, &query, form),

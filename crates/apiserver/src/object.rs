@@ -105,8 +105,8 @@ impl From<Map<String, Value>> for Object {
 /// What objects are selected by, computed once a write.
 #[derive(Clone, Debug, Default)]
 pub struct Attributes {
-    /// `metadata.labels`.
-    pub labels: BTreeMap<String, String>,
+    /// `metadata.labels`, shared by all states of an object that have the same.
+    pub labels: Arc<BTreeMap<String, String>>,
     /// The values of the kind's selectable fields that are not empty.
     pub fields: Vec<(&'static str, String)>,
 }
@@ -265,6 +265,11 @@ impl Object {
         self.section_mut("metadata")
     }
 
+    /// `metadata.labels`, or nothing.
+    fn labels(&self) -> Option<&Map<String, Value>> {
+        self.meta()?.get("labels")?.as_object()
+    }
+
     /// A text in `metadata`; empty when it is not there.
     pub fn meta_text(&self, field: &str) -> &str {
         self.meta().and_then(|meta| meta.get(field)).and_then(Value::as_str).unwrap_or_default()
@@ -400,12 +405,15 @@ impl Object {
 
     /// What this object can be selected by. `before` is the state it was made from: what did not change is not looked at.
     pub fn attributes(&self, resource: &Resource, before: Option<(&Self, &Attributes)>) -> Attributes {
-        let labels = self.meta().and_then(|meta| meta.get("labels")).and_then(Value::as_object);
-        let labels = labels
-            .into_iter()
-            .flatten()
-            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-            .collect();
+        let labels = match before.filter(|(old, _)| self.labels() == old.labels()) {
+            Some((_, old)) => Arc::clone(&old.labels),
+            None => {
+                let all = self.labels().into_iter().flatten();
+                Arc::new(
+                    all.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect(),
+                )
+            }
+        };
         let mut fields = Vec::new();
         for field in resource.fields {
             let unchanged = before.filter(|(old, _)| self.is_shared(old, field.section()));

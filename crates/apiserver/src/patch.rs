@@ -56,6 +56,18 @@ impl Patch {
         }
     }
 
+    /// Takes out the UID of the object that is meant, if that is all that the patch says about metadata: they stay as they are
+    /// then, and are neither copied nor compared.
+    pub(crate) fn take_uid(&mut self) -> Option<String> {
+        let (Self::Merge(Value::Object(patch)) | Self::Strategic(Value::Object(patch))) = self else {
+            return None;
+        };
+        let meta = patch.get("metadata")?.as_object().filter(|meta| meta.len() == 1)?;
+        let uid = meta.get("uid")?.as_str()?.to_owned();
+        patch.remove("metadata");
+        Some(uid)
+    }
+
     /// The top-level fields that the patch is about; all of them for one that is about the whole.
     fn touches(&self, field: &str) -> bool {
         match self {

@@ -1,4 +1,5 @@
-//! Watch: a stream of events, one JSON object a line.
+//! Watch: a stream of events, one JSON object a line. A component of this process gets them as they are stored instead
+//! ([`handed`]).
 //!
 //! ```text
 //!  Initial ──► Mark ──► Live ──► Done
@@ -14,10 +15,12 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::{BufMut, Bytes, BytesMut};
+use http::request::Parts;
 use http::{HeaderValue, Response, header};
 use tokio::time::Instant;
 use windlass_api::field;
 use windlass_store::{Change, Ended, Error, Event, Record, Watch};
+use windlass_streams::handed::{self, Handed, Kind, Said};
 
 use crate::Shared;
 use crate::form::Form;
@@ -33,12 +36,15 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 const TIMEOUT_MIN_SECONDS: u64 = 1800;
 /// Events are put together up to this size, to hand few large pieces to the transport.
 const CHUNK_BYTES: usize = 64 << 10;
+/// So many at a time are handed over within the process.
+const EVENTS_MAX: usize = 64;
 
 /// Opens a watch. Errors found before the stream begins are plain answers; later ones are ERROR events.
 pub(crate) fn open(
     shared: &Arc<Shared>,
     target: &Target,
     query: &Query,
+    head: &Parts,
     form: Form,
 ) -> Result<Response<Body>> {
     let selection = Selection::parse(target, query)?;
@@ -71,10 +77,6 @@ pub(crate) fn open(
     };
     let with_bookmarks = query.flag("allowWatchBookmarks").unwrap_or(false);
     let now = Instant::now();
-    let mut first = BytesMut::new();
-    if let Some(status) = &error {
-        error_line(&mut first, status);
-    }
     let state = Stream {
         shown: Shown { resource: target.resource, form, is_first: true, shared: Arc::clone(shared) },
         selection,
@@ -82,18 +84,64 @@ pub(crate) fn open(
         objects,
         // upstream: the end of the initial events is a bookmark like others, for those who allow them
         mark_at: (initial == Some(true) && with_bookmarks).then_some(from),
-        first: (!first.is_empty()).then(|| first.freeze()),
+        error,
         with_bookmarks,
         next_bookmark: now + BOOKMARK_EVERY,
         deadline: now + Duration::from_secs(seconds),
     };
-    let stream = futures::stream::unfold(state, |mut state| async move {
-        let chunk = state.next().await?;
-        Some((Ok::<Bytes, Infallible>(chunk), state))
-    });
-    let mut response = Response::new(Body::from_stream(stream));
+    let mut response = if head.extensions.get::<handed::Wanted>().is_some() {
+        let mut response = Response::new(Body::empty());
+        response.extensions_mut().insert(Handed::new(state.events()));
+        response
+    } else {
+        Response::new(Body::from_stream(state.chunks()))
+    };
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
+}
+
+/// Where events go.
+trait Out: Default + Send {
+    fn say(&mut self, kind: Kind, object: &Bytes);
+    fn is_empty(&self) -> bool;
+    /// There is enough for one piece.
+    fn is_full(&self) -> bool;
+}
+
+/// Lines of JSON.
+impl Out for BytesMut {
+    fn say(&mut self, kind: Kind, object: &Bytes) {
+        let kind = kind.text();
+        self.reserve(kind.len() + object.len() + 24);
+        self.put_slice(b"{\"type\":\"");
+        self.put_slice(kind.as_bytes());
+        self.put_slice(b"\",\"object\":");
+        self.put_slice(object);
+        self.put_slice(b"}\n");
+    }
+
+    fn is_empty(&self) -> bool {
+        BytesMut::is_empty(self)
+    }
+
+    fn is_full(&self) -> bool {
+        self.len() >= CHUNK_BYTES
+    }
+}
+
+/// The events themselves. They hold what is stored, and no copies of it.
+impl Out for VecDeque<Said> {
+    fn say(&mut self, kind: Kind, object: &Bytes) {
+        self.push_back(Said { kind, object: object.clone() });
+    }
+
+    fn is_empty(&self) -> bool {
+        VecDeque::is_empty(self)
+    }
+
+    fn is_full(&self) -> bool {
+        self.len() >= EVENTS_MAX
+    }
 }
 
 /// `sendInitialEvents` and `resourceVersionMatch=NotOlderThan` come together or not at all.
@@ -129,20 +177,20 @@ struct Shown {
 }
 
 impl Shown {
-    fn line(&mut self, out: &mut BytesMut, kind: &str, object: &Bytes) {
+    fn say(&mut self, out: &mut impl Out, kind: Kind, object: &Bytes) {
         if self.form.is_object() {
-            return line(out, kind, object);
+            return out.say(kind, object);
         }
         let now = self.shared.config.clock.now();
         match self.form.event(self.resource, object, std::mem::take(&mut self.is_first), now) {
-            Ok(object) => line(out, kind, &object),
-            Err(status) => error_line(out, &status),
+            Ok(object) => out.say(kind, &object),
+            Err(status) => say_error(out, &status),
         }
     }
 
-    fn bookmark(&mut self, out: &mut BytesMut, revision: u64, ends_initial: bool) {
+    fn bookmark(&mut self, out: &mut impl Out, revision: u64, ends_initial: bool) {
         let object = bookmark(self.resource, revision, ends_initial);
-        self.line(out, "BOOKMARK", &object);
+        self.say(out, Kind::Bookmark, &object);
     }
 }
 
@@ -155,23 +203,42 @@ struct Stream {
     objects: VecDeque<Arc<Record<Attributes>>>,
     /// The revision of the bookmark that ends the initial events, while it is due.
     mark_at: Option<u64>,
-    /// Something to say before all else.
-    first: Option<Bytes>,
+    /// Why there is nothing to watch.
+    error: Option<Status>,
     with_bookmarks: bool,
     next_bookmark: Instant,
     deadline: Instant,
 }
 
 impl Stream {
-    /// The next piece of the body, or its end.
-    async fn next(&mut self) -> Option<Bytes> {
-        if let Some(first) = self.first.take() {
-            return Some(first);
+    /// As the pieces of a body.
+    fn chunks(self) -> impl futures::Stream<Item = std::result::Result<Bytes, Infallible>> + Send {
+        futures::stream::unfold(self, |mut state| async move {
+            let chunk: BytesMut = state.next().await?;
+            Some((Ok(chunk.freeze()), state))
+        })
+    }
+
+    /// One by one.
+    fn events(self) -> impl futures::Stream<Item = Said> + Send {
+        futures::stream::unfold((Box::new(self), VecDeque::new()), |(mut state, mut said)| async move {
+            if said.is_empty() {
+                said = state.next().await?;
+            }
+            Some((said.pop_front()?, (state, said)))
+        })
+    }
+
+    /// What comes next, or the end.
+    async fn next<O: Out>(&mut self) -> Option<O> {
+        let mut out = O::default();
+        if let Some(status) = self.error.take() {
+            say_error(&mut out, &status);
+            return Some(out);
         }
-        let mut out = BytesMut::new();
-        while out.len() < CHUNK_BYTES {
+        while !out.is_full() {
             let Some(record) = self.objects.pop_front() else { break };
-            self.shown.line(&mut out, "ADDED", &record.bytes);
+            self.shown.say(&mut out, Kind::Added, &record.bytes);
         }
         if self.objects.is_empty()
             && let Some(revision) = self.mark_at.take()
@@ -181,16 +248,16 @@ impl Stream {
         while out.is_empty() {
             self.live(&mut out).await?;
         }
-        Some(out.freeze())
+        Some(out)
     }
 
     /// Waits for something to happen; `None` at the end of the stream.
-    async fn live(&mut self, out: &mut BytesMut) -> Option<()> {
+    async fn live(&mut self, out: &mut impl Out) -> Option<()> {
         let watch = self.watch.as_mut()?;
         let until = if self.with_bookmarks { self.next_bookmark.min(self.deadline) } else { self.deadline };
         let ended = match tokio::time::timeout_at(until, watch.next()).await {
             Ok(Ok(events)) => {
-                events.iter().for_each(|event| event_line(out, &mut self.shown, &self.selection, event));
+                events.iter().for_each(|event| say_event(out, &mut self.shown, &self.selection, event));
                 self.drain(out).err()
             }
             Ok(Err(ended)) => Some(ended),
@@ -214,59 +281,50 @@ impl Stream {
     }
 
     /// Takes what else is there already, up to one piece.
-    fn drain(&mut self, out: &mut BytesMut) -> std::result::Result<(), Ended> {
+    fn drain(&mut self, out: &mut impl Out) -> std::result::Result<(), Ended> {
         let Some(watch) = &mut self.watch else { return Ok(()) };
-        while out.len() < CHUNK_BYTES {
+        while !out.is_full() {
             let events = watch.poll()?;
             if events.is_empty() {
                 break;
             }
-            events.iter().for_each(|event| event_line(out, &mut self.shown, &self.selection, event));
+            events.iter().for_each(|event| say_event(out, &mut self.shown, &self.selection, event));
         }
         Ok(())
     }
 
     /// The last words: where to resume, or that there is nothing to resume from.
-    fn end(&mut self, out: &mut BytesMut, ended: Ended) {
+    fn end(&mut self, out: &mut impl Out, ended: Ended) {
         self.watch = None;
         match ended {
             Ended::Slow { resume, .. } if self.with_bookmarks => {
                 self.shown.bookmark(out, resume, false);
             }
             Ended::Slow { .. } => {}
-            Ended::TooOld { asked, oldest } => error_line(out, &Status::too_old(asked, oldest)),
+            Ended::TooOld { asked, oldest } => say_error(out, &Status::too_old(asked, oldest)),
         }
     }
 }
 
 /// What an event means to those who only see what they selected.
-fn event_line(out: &mut BytesMut, shown: &mut Shown, selection: &Selection, event: &Event<Attributes>) {
+fn say_event(out: &mut impl Out, shown: &mut Shown, selection: &Selection, event: &Event<Attributes>) {
     let was = event.previous.as_ref().filter(|previous| selection.matches(previous));
     let is = event.change != Change::Deleted && selection.matches(&event.record);
     match (was, is, event.change) {
         (None, true, Change::Created | Change::Updated | Change::Deleted) => {
-            shown.line(out, "ADDED", &event.record.bytes);
+            shown.say(out, Kind::Added, &event.record.bytes);
         }
         (Some(_), true, Change::Created | Change::Updated | Change::Deleted) => {
-            shown.line(out, "MODIFIED", &event.record.bytes);
+            shown.say(out, Kind::Modified, &event.record.bytes);
         }
-        (Some(_), false, Change::Deleted) => shown.line(out, "DELETED", &event.record.bytes),
+        (Some(_), false, Change::Deleted) => shown.say(out, Kind::Deleted, &event.record.bytes),
         // upstream: an object that stops matching is shown as it last matched, at the revision of the change
         (Some(was), false, Change::Created | Change::Updated) => {
             let last = object::restamp(shown.resource, &was.bytes, event.revision());
-            shown.line(out, "DELETED", &last);
+            shown.say(out, Kind::Deleted, &last);
         }
         (None, false, Change::Created | Change::Updated | Change::Deleted) => {}
     }
-}
-
-fn line(out: &mut BytesMut, kind: &str, object: &[u8]) {
-    out.reserve(kind.len() + object.len() + 24);
-    out.put_slice(b"{\"type\":\"");
-    out.put_slice(kind.as_bytes());
-    out.put_slice(b"\",\"object\":");
-    out.put_slice(object);
-    out.put_slice(b"}\n");
 }
 
 fn bookmark(resource: &Resource, revision: u64, ends_initial: bool) -> Bytes {
@@ -275,6 +333,6 @@ fn bookmark(resource: &Resource, revision: u64, ends_initial: bool) -> Bytes {
     Bytes::from(format!("{}{revision}\"{annotations}}}}}", resource.version_prefix))
 }
 
-fn error_line(out: &mut BytesMut, status: &Status) {
-    line(out, "ERROR", status.to_json().to_string().as_bytes());
+fn say_error(out: &mut impl Out, status: &Status) {
+    out.say(Kind::Error, &Bytes::from(status.to_json().to_string()));
 }

@@ -154,7 +154,7 @@ pub(crate) fn patch(
     if media_type(&head.headers) == apply::MEDIA_TYPE {
         return apply::apply(shared, target, query, head, body, scope);
     }
-    let patch = Patch::parse(&head.headers, body)?;
+    let mut patch = Patch::parse(&head.headers, body)?;
     if query.flag("force").is_some() {
         let path = field::Path::new("force");
         let error = field::Error::forbidden(&path, "may not be specified for non-apply patch");
@@ -162,10 +162,14 @@ pub(crate) fn patch(
     }
     let writer = Writer::parse(query, head, "PatchOptions", scope.subresource())?;
     let validation = Validation::parse(query, "PatchOptions")?;
+    let meant = if writer.is_own { patch.take_uid() } else { None };
     // Of the last try: an earlier one that was overtaken by another write does not count.
     let texts = RefCell::new(Warnings::new());
     let mut written = update(shared, target, scope, Some(&writer), query.dry_run("PatchOptions")?, |old| {
         let mut new = patch.apply(target.resource, old)?;
+        if let Some(uid) = meant.as_deref().filter(|uid| *uid != old.uid()) {
+            new.set_meta("uid", uid);
+        }
         if !writer.is_own {
             texts.replace(patch.check_fields(target.resource, body, &new, old, validation)?);
         }
@@ -336,8 +340,10 @@ fn prepare_status(
     old: &Object,
     context: Context<'_>,
 ) -> Result<Warnings> {
-    let fields: Vec<String> = new.fields().chain(old.fields()).map(str::to_owned).collect();
-    for field in fields.iter().filter(|field| !matches!(field.as_str(), "status" | "metadata")) {
+    let is_touched = |field: &&str| !matches!(*field, "status" | "metadata") && !new.is_shared(old, field);
+    let touched: Vec<String> =
+        new.fields().chain(old.fields()).filter(is_touched).map(str::to_owned).collect();
+    for field in &touched {
         new.copy_section(old, field);
     }
     let warnings = (resource.hooks.status)(new, old, context)?;
@@ -381,7 +387,7 @@ pub(crate) fn meta_update_errors(
     old: &Object,
     with_strategy: bool,
 ) -> Result<field::Errors> {
-    if new.meta() == old.meta() {
+    if new.is_same(old, "metadata") {
         return Ok(field::Errors::new());
     }
     let path = field::Path::new("metadata");

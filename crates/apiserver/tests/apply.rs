@@ -264,7 +264,7 @@ async fn objects_of_our_own_components_have_no_owners_until_somebody_applies() {
     let request =
         http::Request::builder().method(Method::POST).uri(PODS).header("content-type", "application/json");
     let request = request.body(axum::body::Body::from(pod("p").to_string())).expect("a request");
-    let made = cluster.server.own_router().oneshot(request).await.expect("infallible");
+    let made = cluster.server.own_service().oneshot(request).await.expect("infallible");
     assert_eq!(made.status(), 201);
     let path = format!("{PODS}/p");
     let patched = cluster.merge(&path, json!({"metadata": {"labels": {"x": "y"}}})).await;

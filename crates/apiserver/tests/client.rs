@@ -2,13 +2,20 @@
 
 mod common;
 
-use common::{cluster, job, pod};
+use axum::body::Body;
+use bytes::Bytes;
+use common::{PODS, cluster, job, pod};
 use futures::{StreamExt, TryStreamExt};
+use http::Request;
+use http_body_util::BodyExt;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::runtime::watcher::{self, Event, watcher};
 use serde_json::json;
+use tower::ServiceExt;
+use windlass_streams::door;
+use windlass_streams::handed::{Handed, Kind, Said, Wanted};
 
 fn typed<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> T {
     serde_json::from_value(value).expect("typed")
@@ -68,6 +75,94 @@ async fn the_watcher_of_the_library_lists_and_follows() {
         }
         assert_eq!(seen, ["init", "has a", "done", "set b", "gone b"]);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_handed_over_within_the_process_is_what_is_written_to_others() {
+    let cluster = cluster();
+    cluster.running_pod("a").await;
+    let ask = |is_wanted: bool| {
+        let path = "/api/v1/pods?watch=1&fieldSelector=status.phase!%3DFailed&allowWatchBookmarks=1&timeoutSeconds=9";
+        let mut request = Request::get(path).body(Body::empty()).expect("a request");
+        if is_wanted {
+            request.extensions_mut().insert(Wanted);
+        }
+        cluster.server.router().oneshot(request)
+    };
+    let (written, handed) = (ask(false).await.expect("infallible"), ask(true).await.expect("infallible"));
+    cluster.pod("b").await;
+    // To this watch it is gone with its failure.
+    cluster.merge(&format!("{PODS}/a/status"), json!({"status": {"phase": "Failed"}})).await;
+    cluster.delete(&format!("{PODS}/b"), json!({"gracePeriodSeconds": 0})).await;
+    let events = handed.extensions().get::<Handed>().and_then(Handed::take).expect("events");
+    let said: Vec<Said> = events.collect().await;
+    assert!(handed.into_body().collect().await.expect("a body").to_bytes().is_empty());
+    let kinds: Vec<Kind> = said.iter().map(|said| said.kind).collect();
+    assert_eq!(kinds, [Kind::Added, Kind::Added, Kind::Deleted, Kind::Deleted, Kind::Bookmark]);
+    let line = |said: &Said| {
+        let object = std::str::from_utf8(&said.object).expect("text");
+        format!("{{\"type\":\"{}\",\"object\":{object}}}\n", said.kind.text())
+    };
+    let written = written.into_body().collect().await.expect("a body").to_bytes();
+    assert_eq!(said.iter().map(line).collect::<String>(), String::from_utf8_lossy(&written));
+}
+
+#[tokio::test]
+async fn a_component_that_means_another_pod_of_the_name_is_refused_as_anybody_is() {
+    let cluster = cluster();
+    let pod = cluster.pod("a").await;
+    let patch = |uid: &str| json!({"metadata": {"uid": uid}, "status": {"phase": "Running"}});
+    let (own, other) = (kube::Client::new(cluster.server.own_service(), "default"), cluster.client());
+    let sent = async |client: &kube::Client, uid: &str| {
+        let pods: Api<Pod> = Api::default_namespaced(client.clone());
+        pods.patch_status("a", &PatchParams::default(), &Patch::Strategic(patch(uid))).await
+    };
+    let refusals = [sent(&own, "another").await, sent(&other, "another").await];
+    let [Err(kube::Error::Api(mine)), Err(kube::Error::Api(theirs))] = refusals else {
+        panic!("{refusals:?}")
+    };
+    assert_eq!(mine, theirs);
+    let written = sent(&own, pod["metadata"]["uid"].as_str().expect("a UID")).await.expect("it is this one");
+    assert_eq!(written.status.and_then(|status| status.phase).as_deref(), Some("Running"));
+}
+
+#[tokio::test]
+async fn what_is_answered_through_the_door_is_what_is_answered_to_others() {
+    let cluster = cluster();
+    cluster.pod("a").await;
+    let one = format!("{PODS}/a");
+    let service = cluster.server.own_service();
+    let ask = |method: &str, path: &str, body: &serde_json::Value| {
+        let request = Request::builder().method(method).uri(path).header("Content-Type", "application/json");
+        request.body(Bytes::from(body.to_string())).expect("a request")
+    };
+    let mut first = ask("GET", &one, &json!(null)).map(Body::from);
+    first.extensions_mut().insert(door::Wanted);
+    let answer = service.clone().oneshot(first).await.expect("infallible");
+    let door = answer.extensions().get::<door::Door>().expect("a door");
+    let mut refused = pod("b");
+    refused["spec"]["restartPolicy"] = json!("Sometimes");
+    for (method, path, body, want) in [
+        ("GET", one.as_str(), json!(null), 200),
+        ("GET", PODS, json!(null), 200),
+        ("GET", "/api/v1/namespaces/default/pods/none", json!(null), 404),
+        ("POST", PODS, refused, 422),
+        ("POST", PODS, pod("a"), 409),
+        ("POST", PODS, json!("no pod"), 400),
+        ("GET", "/api/v1/nothing", json!(null), 404),
+    ] {
+        let by_door = door.send(ask(method, path, &body)).await;
+        let by_client = service.clone().oneshot(ask(method, path, &body).map(Body::from));
+        let (head, text) = by_client.await.expect("infallible").into_parts();
+        let text = text.collect().await.expect("a body").to_bytes();
+        assert_eq!(by_door.status(), want, "{method} {path}");
+        assert_eq!((by_door.status(), by_door.headers()), (head.status, &head.headers), "{method} {path}");
+        assert_eq!(by_door.body(), &text, "{method} {path}");
+    }
+    let made = door.send(ask("POST", PODS, &pod("c"))).await;
+    assert_eq!(made.status(), 201);
+    let made: serde_json::Value = serde_json::from_slice(made.body()).expect("a pod");
+    assert_eq!(made, cluster.get(&format!("{PODS}/c")).await.body);
 }
 
 #[tokio::test]

@@ -482,7 +482,7 @@ async fn own_pod(cluster: &common::Cluster, metadata: Value, spec: &Value) -> co
     let request =
         http::Request::post("/api/v1/namespaces/default/pods").header("content-type", "application/json");
     let request = request.body(axum::body::Body::from(body)).expect("a request");
-    common::answer(cluster.server.own_router().oneshot(request).await.expect("infallible")).await
+    common::answer(cluster.server.own_service().oneshot(request).await.expect("infallible")).await
 }
 
 #[tokio::test]

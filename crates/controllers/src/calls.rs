@@ -13,14 +13,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use kube::Client;
-use kube::client::Body;
 use kube::core::Status;
 use tokio::time::Instant;
 use windlass_job::Uid;
+use windlass_watch::{Caller, Form};
 
 use crate::metrics::Metrics;
 use crate::turns::{Turn, Turns, Urgency};
-use crate::wire::{Form, FromAnswer};
+use crate::wire::{FromAnswer, refusal};
 
 /// Answers of 429 to one request before it counts as failed: client-go's number.
 const PUSHED_BACK_MAX: u32 = 10;
@@ -41,7 +41,7 @@ pub(crate) struct Call {
 /// The way to the API server. Clones share the turns.
 #[derive(Clone)]
 pub(crate) struct Calls {
-    client: Client,
+    caller: Caller,
     turns: Turns,
     metrics: Metrics,
 }
@@ -50,7 +50,7 @@ impl Calls {
     pub(crate) fn new(client: Client, writes_at_once: usize, metrics: Metrics) -> Self {
         let turns = Turns::new(writes_at_once);
         metrics.write_slots(turns.limit());
-        Self { client, turns, metrics }
+        Self { caller: client.into(), turns, metrics }
     }
 
     /// Waits for a turn in `lane`.
@@ -97,7 +97,7 @@ impl Calls {
                 continue;
             }
             if !status.is_success() {
-                return Err(form.refusal(status, body));
+                return Err(refusal(form, status, body));
             }
             turn.went_well(start.elapsed());
             self.metrics.write_slots(self.turns.limit());
@@ -107,8 +107,7 @@ impl Calls {
 
     async fn ask(&self, request: Request<Bytes>) -> kube::Result<Response<Bytes>> {
         let _under_way = self.metrics.write_begins();
-        let (head, body) = self.client.send(request.map(Body::from)).await?.into_parts();
-        Ok(Response::from_parts(head, body.collect_bytes().await?))
+        self.caller.send(request).await
     }
 }
 

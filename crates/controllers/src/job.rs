@@ -71,6 +71,9 @@ pub struct Config {
     /// Looks at a Job may take one of so many parts of the time, once a look takes long: then the Job is left alone for a
     /// while, and its pods with it.
     pub looks_share: u32,
+    /// Release pods that are counted one after the other, and whatever is ready goes first. For an API server that has
+    /// answered when a request is sent: many at once are not done sooner there, and keep the next pods waiting.
+    pub releases_in_turn: bool,
     /// Publish an event for each pod that is created or deleted, or could not be.
     pub pod_events: bool,
     /// Hears of every decision.
@@ -95,6 +98,7 @@ impl Default for Config {
             workers: 64,
             writes_at_once: 64,
             looks_share: rest::LOOKS_SHARE,
+            releases_in_turn: false,
             pod_events: true,
             observer: None,
             metrics: Metrics::default(),
@@ -213,6 +217,14 @@ fn most_telling(decision: &Decision) -> SyncAction {
     decision.stage.iter().map(did).max().unwrap_or(SyncAction::Reconciling)
 }
 
+/// What is performed side by side: each action by itself, but for those that release a pod if these go one after the other.
+fn flights(actions: Vec<Action>, releases_in_turn: bool) -> Vec<Vec<Action>> {
+    let is_in_turn = |action: &Action| releases_in_turn && matches!(action, Action::Release(_));
+    let (releases, others): (Vec<_>, Vec<_>) = actions.into_iter().partition(is_in_turn);
+    let in_turn = (!releases.is_empty()).then_some(releases);
+    others.into_iter().map(|action| vec![action]).chain(in_turn).collect()
+}
+
 /// Somebody else's Job, or a finished one.
 fn is_idle(decision: &Decision) -> bool {
     let is_idle = |note: &Note| matches!(note, Note::NotOurs { .. } | Note::Finished | Note::UnknownMode);
@@ -295,6 +307,8 @@ fn spawn_worker<K, F>(
                 queue(&shared).retry(key.clone());
             }
             queue(&shared).done(&key);
+            // What was decided is sent on its way before the next look, and often makes it needless.
+            tokio::task::yield_now().await;
         }
     });
 }
@@ -329,8 +343,8 @@ impl Shared {
             let now = (self.config.clock)();
             actions.iter().for_each(|action| known.view.begin(action, now));
             let stage = Arc::new(self.performer.stage(&slot, &mut known, &actions, because.0, labels, now));
-            for action in actions {
-                tokio::spawn(Arc::clone(self).fly(Arc::clone(&stage), action));
+            for flight in flights(actions, self.config.releases_in_turn) {
+                tokio::spawn(Arc::clone(self).fly(Arc::clone(&stage), flight));
             }
             // What is left to wait for, beside the answers?
             self.registry.jobs_due.add(uid.clone());
@@ -340,24 +354,27 @@ impl Shared {
         known.rests_until = look.and_then(|look| look.rest(share)).map(|rest| now + rest);
     }
 
-    /// Performs an action when it is its turn. Those whose turn has not come when the controller stops are left to the
-    /// next one.
-    async fn fly(self: Arc<Self>, stage: Arc<Stage>, action: Action) {
-        let mut turn = tokio::select! {
-            biased;
-            () = self.cancel.cancelled() => return,
-            turn = stage.turn(&action) => turn,
-        };
-        // A bug that one action brings out must not keep all others waiting. Boxed: most of those that wait have no turn.
-        let act = Box::pin(AssertUnwindSafe(stage.act(&action, &mut turn)).catch_unwind());
-        let answer = act.await.unwrap_or_else(|_| {
-            tracing::error!(?action, "an action of the Job controller ended badly");
-            Answer::Failed
-        });
-        drop(turn);
-        let uid = stage.uid().clone();
-        stage.landed(&action, answer, &self.config);
-        self.registry.jobs_due.add(uid);
+    /// Performs actions, one after the other, when it is their turn. Those whose turn has not come when the controller stops
+    /// are left to the next one.
+    async fn fly(self: Arc<Self>, stage: Arc<Stage>, flight: Vec<Action>) {
+        for action in flight {
+            let mut turn = tokio::select! {
+                biased;
+                () = self.cancel.cancelled() => return,
+                turn = stage.turn(&action) => turn,
+            };
+            // A bug that one action brings out must not keep all others waiting. Boxed: most of those that wait have no turn.
+            let act = Box::pin(AssertUnwindSafe(stage.act(&action, &mut turn)).catch_unwind());
+            let answer = act.await.unwrap_or_else(|_| {
+                tracing::error!(?action, "an action of the Job controller ended badly");
+                Answer::Failed
+            });
+            drop(turn);
+            stage.landed(&action, answer, &self.config);
+            // Others may wait for what was written, such as a node for its next pod: they go before the next action or look.
+            tokio::task::yield_now().await;
+        }
+        self.registry.jobs_due.add(stage.uid().clone());
     }
 
     fn decide(&self, key: &JobKey, known: &Known) -> Decision {

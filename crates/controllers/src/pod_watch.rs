@@ -1,188 +1,31 @@
-//! Following pods: as [`crate::watch`] does, in the form that costs least to read.
-//!
-//! ```text
-//!   list, page by page ──> watch from there ──closed──> watch from the last event
-//!          ^                                └──410────────┐
-//!          └───────────────── after a while ──────────────┘
-//! ```
-//!
-//! kube's watcher reads JSON only. Of a large Job pods are most of what comes.
+//! Following pods: as [`crate::watch`] does, in the form that costs least to read. Of a large Job pods are most of what comes.
 
-use std::time::Duration;
-
-use bytes::Bytes;
-use futures::{Stream, StreamExt, TryStreamExt};
-use http::{Request, Response};
-use kube::api::{ListParams, WatchParams};
-use kube::client::Body;
-use kube::core::WatchEvent;
-use kube::runtime::watcher::{DefaultBackoff, Event};
+use futures::StreamExt;
+use kube::runtime::watcher::Event;
 use kube::{Client, Resource};
-use tokio::time::Instant;
-use tokio_util::codec::{AnyDelimiterCodec, Decoder, FramedRead, LengthDelimitedCodec};
-use tokio_util::io::StreamReader;
 use tokio_util::sync::CancellationToken;
+use windlass_watch::Objects;
 
-use crate::wire::{Form, SlimPod};
-
-/// Pods in a page of the list.
-const PAGE: u32 = 500;
-/// The server ends a watch after this long.
-const WATCH_SECONDS: u32 = 290;
-/// One that it has not ended by then is dead.
-const WATCH_TIME_MAX: Duration = Duration::from_secs(300);
-/// A watch that is closed sooner, and has said nothing, did not work.
-const WATCH_TIME_MIN: Duration = Duration::from_secs(1);
-/// No event is longer: objects of Kubernetes are not.
-const FRAME_BYTES_MAX: usize = 16 << 20;
+use crate::wire::SlimPod;
 
 /// Gives every change of a pod to `take`, until cancelled.
 pub(crate) async fn follow(
     client: Client,
     namespace: Option<String>,
     cancel: CancellationToken,
-    take: impl FnMut(Event<SlimPod>),
+    mut take: impl FnMut(Event<SlimPod>),
 ) {
-    let requests = kube::core::Request::new(SlimPod::url_path(&(), namespace.as_deref()));
-    let mut pods = Pods { client, requests, take, from: None };
-    tokio::select! {
-        () = cancel.cancelled() => {}
-        () = pods.follow() => {}
-    }
-}
-
-/// What is followed, and how far it was.
-struct Pods<F> {
-    client: Client,
-    requests: kube::core::Request,
-    take: F,
-    /// The version that a watch goes on from; a list comes first if there is none.
-    from: Option<String>,
-}
-
-impl<F: FnMut(Event<SlimPod>)> Pods<F> {
-    async fn follow(&mut self) {
-        let mut backoff = DefaultBackoff::default();
-        loop {
-            let ended = match self.from.clone() {
-                None => self.list().await,
-                Some(from) => self.watch(&from).await,
-            };
-            let Err(error) = ended else {
-                backoff = DefaultBackoff::default();
-                continue;
-            };
-            if matches!(&error, kube::Error::Api(status) if status.code == 410) {
-                self.from = None;
-            }
-            tracing::warn!(kind = "Pod", %error, "the watch broke, starting again");
-            tokio::time::sleep(backoff.next().unwrap_or_default()).await;
-        }
-    }
-
-    async fn list(&mut self) -> kube::Result<()> {
-        (self.take)(Event::Init);
-        let mut params = ListParams::default().limit(PAGE);
-        loop {
-            let answer = self.send(self.requests.list(&params)).await?;
-            let form = Form::of(answer.headers());
-            let page = form.page(&answer.into_body().collect_bytes().await?)?;
-            for pod in page.pods {
-                (self.take)(Event::InitApply(SlimPod(pod)));
-            }
-            if page.next.is_empty() {
-                self.from = Some(page.resource_version);
-                (self.take)(Event::InitDone);
-                return Ok(());
-            }
-            params = params.continue_token(&page.next);
-        }
-    }
-
-    async fn watch(&mut self, from: &str) -> kube::Result<()> {
-        let params = WatchParams::default().timeout(WATCH_SECONDS);
-        let answer = self.send(self.requests.watch(&params, from)).await?;
-        let form = Form::of(answer.headers());
-        let body = answer.into_body();
-        let since = Instant::now();
-        let events = async {
-            match form {
-                Form::Json => {
-                    let (line_end, unused) = (b"\n".to_vec(), Vec::new());
-                    let codec = AnyDelimiterCodec::new_with_max_length(line_end, unused, FRAME_BYTES_MAX);
-                    self.hear(form, frames(body, codec)).await
-                }
-                Form::Protobuf => {
-                    let codec = LengthDelimitedCodec::builder().max_frame_length(FRAME_BYTES_MAX).new_codec();
-                    self.hear(form, frames(body, codec)).await
-                }
-            }
+    let path = SlimPod::url_path(&(), namespace.as_deref());
+    let mut events =
+        std::pin::pin!(windlass_watch::follow::<SlimPod>(client, Objects { path, fields: None }));
+    loop {
+        let event = tokio::select! {
+            () = cancel.cancelled() => return,
+            event = events.next() => event,
         };
-        let heard = tokio::time::timeout(WATCH_TIME_MAX, events).await.unwrap_or(Ok(true))?;
-        if heard || since.elapsed() >= WATCH_TIME_MIN {
-            Ok(())
-        } else {
-            Err(kube::Error::Service("the server closes every watch at once".into()))
-        }
+        let Some(event) = event else { return };
+        take(event);
     }
-
-    /// Says whether anything was heard, when the server has ended the watch.
-    async fn hear(
-        &mut self,
-        form: Form,
-        frames: impl Stream<Item = kube::Result<Bytes>>,
-    ) -> kube::Result<bool> {
-        let mut frames = std::pin::pin!(frames);
-        let mut heard = false;
-        while let Some(frame) = frames.next().await {
-            let frame = frame?;
-            if frame.is_empty() {
-                continue;
-            }
-            heard = true;
-            let event = match form.event(&frame)? {
-                WatchEvent::Added(pod) | WatchEvent::Modified(pod) => Event::Apply(pod),
-                WatchEvent::Deleted(pod) => Event::Delete(pod),
-                WatchEvent::Bookmark(mark) => {
-                    self.from = Some(mark.metadata.resource_version);
-                    continue;
-                }
-                WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
-            };
-            if let Event::Apply(pod) | Event::Delete(pod) = &event {
-                self.from.clone_from(&pod.0.metadata.resource_version);
-            }
-            (self.take)(event);
-        }
-        Ok(heard)
-    }
-
-    async fn send(
-        &self,
-        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
-    ) -> kube::Result<Response<Body>> {
-        let mut request = request.map_err(kube::Error::BuildRequest)?.map(Body::from);
-        Form::prefer_protobuf(request.headers_mut());
-        let answer = self.client.send(request).await?;
-        if answer.status().is_success() {
-            return Ok(answer);
-        }
-        let (status, form) = (answer.status(), Form::of(answer.headers()));
-        Err(form.refusal(status, &answer.into_body().collect_bytes().await?))
-    }
-}
-
-/// The events of a watch, each in its own bytes.
-fn frames<C>(body: Body, codec: C) -> impl Stream<Item = kube::Result<Bytes>>
-where
-    C: Decoder,
-    C::Item: Into<Bytes>,
-    C::Error: std::error::Error + Send + Sync + 'static,
-{
-    let bytes = http_body_util::BodyDataStream::new(body).map_err(std::io::Error::other);
-    FramedRead::new(StreamReader::new(bytes), codec)
-        .map_ok(Into::into)
-        .map_err(|error| kube::Error::Service(error.into()))
 }
 
 #[cfg(test)]
@@ -190,9 +33,14 @@ mod tests {
     use std::collections::VecDeque;
     use std::convert::Infallible;
     use std::sync::Arc;
+    use std::time::Duration;
 
+    use bytes::Bytes;
+    use http::{Request, Response};
+    use kube::client::Body;
     use parking_lot::Mutex;
     use tokio::sync::mpsc;
+    use tokio::time::Instant;
     use tower::service_fn;
 
     use super::*;

@@ -8,78 +8,61 @@ pub(crate) mod protobuf;
 
 use std::collections::BTreeMap;
 
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
-use http::{HeaderMap, StatusCode};
+use bytes::Bytes;
+use http::StatusCode;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodSpec,
     PodStatus, Toleration,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
-use kube::core::{Status, WatchEvent};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use windlass_api::protobuf::{Envelope, Error as Malformed, MEDIA_TYPE};
+use windlass_api::protobuf::{Envelope, Error as Malformed};
 use windlass_api::{names, resource_like};
+use windlass_watch::{Form, Heard, Object, Page, json_event, json_page, json_refusal};
 
-pub(crate) use protobuf::Page;
-
-/// The form that an answer is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    Json,
-    Protobuf,
+/// What the server says of a request that failed, in its own words.
+pub(crate) fn refusal(form: Form, code: StatusCode, body: &[u8]) -> kube::Error {
+    let status = match form {
+        Form::Json => None,
+        Form::Protobuf => Envelope::open(body).and_then(|it| protobuf::failure(it.raw)).ok(),
+    };
+    match status {
+        Some(status) => kube::Error::Api(status.boxed()),
+        None => json_refusal(code, body),
+    }
 }
 
-impl Form {
-    /// As the headers of the answer say.
-    pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let type_ = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        if type_.starts_with(MEDIA_TYPE) { Self::Protobuf } else { Self::Json }
+impl Object for SlimPod {
+    const KIND: &'static str = "Pod";
+    const READS_PROTOBUF: bool = true;
+
+    fn from_json(object: &Bytes) -> serde_json::Result<Self> {
+        serde_json::from_slice(object)
     }
 
-    /// Asks for protobuf, and takes JSON too.
-    pub(crate) fn prefer_protobuf(headers: &mut HeaderMap) {
-        headers
-            .insert(ACCEPT, HeaderValue::from_static("application/vnd.kubernetes.protobuf,application/json"));
+    fn version(&self) -> Option<&str> {
+        self.0.metadata.resource_version.as_deref()
     }
 
-    /// What the server says of a request that failed, in its own words; something in between may answer with a plain
-    /// text.
-    pub(crate) fn refusal(self, code: StatusCode, body: &[u8]) -> kube::Error {
-        let status = match self {
-            Self::Json => serde_json::from_slice::<Status>(body).ok(),
-            Self::Protobuf => Envelope::open(body).and_then(|it| protobuf::failure(it.raw)).ok(),
-        };
-        let status = status.unwrap_or_else(|| {
-            Status::failure(String::from_utf8_lossy(body).trim(), "").with_code(code.as_u16())
-        });
-        kube::Error::Api(status.boxed())
-    }
-
-    /// A page of a list of pods.
-    pub(crate) fn page(self, body: &[u8]) -> kube::Result<Page> {
-        match self {
-            Self::Protobuf => Envelope::open(body).and_then(|it| protobuf::page(it.raw)).map_err(malformed),
-            Self::Json => {
-                let list: kube::core::ObjectList<SlimPod> =
-                    serde_json::from_slice(body).map_err(kube::Error::SerdeError)?;
-                Ok(Page {
-                    resource_version: list.metadata.resource_version.unwrap_or_default(),
-                    next: list.metadata.continue_.unwrap_or_default(),
-                    pods: list.items.into_iter().map(|SlimPod(pod)| pod).collect(),
-                })
-            }
+    fn page(form: Form, body: &Bytes) -> kube::Result<Page<Self>> {
+        match form {
+            Form::Protobuf => Envelope::open(body).and_then(|it| protobuf::page(it.raw)).map_err(malformed),
+            Form::Json => json_page(body).map_err(kube::Error::SerdeError),
         }
     }
 
-    /// What a watch of pods says.
-    pub(crate) fn event(self, frame: &[u8]) -> kube::Result<WatchEvent<SlimPod>> {
-        match self {
-            Self::Json => serde_json::from_slice(frame).map_err(kube::Error::SerdeError),
-            Self::Protobuf => protobuf::event(frame).map_err(malformed),
+    fn event(form: Form, frame: &Bytes) -> kube::Result<Heard<Self>> {
+        match form {
+            Form::Protobuf => protobuf::event(frame).map_err(malformed),
+            Form::Json => json_event(frame).map_err(kube::Error::SerdeError),
         }
+    }
+
+    fn refusal(form: Form, code: StatusCode, body: &[u8]) -> kube::Error {
+        refusal(form, code, body)
     }
 }
 
@@ -101,9 +84,10 @@ impl FromAnswer for SlimPod {
     fn read(form: Form, body: &[u8]) -> kube::Result<Self> {
         match form {
             Form::Json => serde_json::from_slice(body).map_err(kube::Error::SerdeError),
-            Form::Protobuf => {
-                Envelope::open(body).and_then(|it| protobuf::pod(it.raw)).map(Self).map_err(malformed)
-            }
+            Form::Protobuf => Envelope::open(body)
+                .and_then(|it| protobuf::pod(it.raw))
+                .map(|pod| Self(Box::new(pod)))
+                .map_err(malformed),
         }
     }
 }
@@ -160,9 +144,9 @@ macro_rules! from_json {
 
 from_json!(RawJob, Value);
 
-/// A Pod without the parts of its spec that no decision looks at.
+/// A Pod without the parts of its spec that no decision looks at. Boxed, for it goes from hand to hand.
 #[derive(Clone, Debug)]
-pub(crate) struct SlimPod(pub(crate) Pod);
+pub(crate) struct SlimPod(pub(crate) Box<Pod>);
 
 /// A Job whose spec and status are read only when it is news.
 #[derive(Clone, Debug, Deserialize)]
@@ -288,7 +272,8 @@ impl<'de> Deserialize<'de> for SlimPod {
             tolerations: slim.spec.tolerations,
             ..PodSpec::default()
         };
-        Ok(Self(Pod { metadata: slim.metadata, spec: Some(spec), status: slim.status.map(PodStatus::from) }))
+        let status = slim.status.map(PodStatus::from);
+        Ok(Self(Box::new(Pod { metadata: slim.metadata, spec: Some(spec), status })))
     }
 }
 

@@ -8,7 +8,11 @@
 //!
 //! Neither side knows the other: the server checks the request against the pod, the node does what is left. A node in
 //! another process listens nowhere: it opens connections to its server ([`offer()`]), which asks over them ([`Remote`]).
+//!
+//! What the API server tells those who are in its own process goes the other way: [`handed`]; and they come in by the [`door`].
 
+pub mod door;
+pub mod handed;
 mod offer;
 mod remote;
 pub mod wire;

@@ -88,7 +88,7 @@ impl Writer {
     }
 }
 
-/// Marks the requests of components of this process. See [`crate::Server::own_router`].
+/// Marks the requests of components of this process. See [`crate::Server::own_service`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Own;
 

@@ -273,7 +273,7 @@ impl Stage {
     async fn patch(&self, pod: &PodRef, patch: Value, turn: &mut Turn) -> Answer {
         let request = self.pods.patch(&pod.name, &PatchParams::default(), &Patch::Strategic(patch));
         match self.calls.send_in(turn, PATCH_POD, request).await {
-            Ok(SlimPod(pod)) => Answer::Pod(Box::new(pod)),
+            Ok(SlimPod(pod)) => Answer::Pod(pod),
             Err(error) if is_gone(&error) => Answer::Gone,
             Err(error) => self.failed("patch pod", &pod.name, &error),
         }
@@ -291,7 +291,7 @@ impl Stage {
         match self.calls.send_in(turn, CREATE_POD, request).await {
             Ok(SlimPod(pod)) => {
                 self.tell(PodEvent::Created(&new.name));
-                Answer::Pod(Box::new(pod))
+                Answer::Pod(pod)
             }
             Err(kube::Error::Api(status)) if status.is_already_exists() => self.find(new, turn).await,
             Err(error) => {
@@ -315,7 +315,7 @@ impl Stage {
             Ok(Some(SlimPod(pod))) => {
                 let is_ours =
                     controller(&pod.metadata).is_some_and(|owner| Uid::new(&owner.uid) == self.slot.key.uid);
-                if is_ours { Answer::Pod(Box::new(pod)) } else { Answer::Taken }
+                if is_ours { Answer::Pod(pod) } else { Answer::Taken }
             }
             Ok(None) => Answer::Failed,
             Err(error) => self.failed("get pod", &new.name, &error),
@@ -335,7 +335,7 @@ impl Stage {
                 // A pod that is answered without a deletion time is gone already; so is one that is not answered.
                 let left = serde_json::from_value(answer).ok();
                 match left.filter(|SlimPod(pod)| pod.metadata.deletion_timestamp.is_some()) {
-                    Some(SlimPod(pod)) => Answer::Pod(Box::new(pod)),
+                    Some(SlimPod(pod)) => Answer::Pod(pod),
                     None => Answer::Gone,
                 }
             }
@@ -443,7 +443,7 @@ mod tests {
         };
         registry.pod_changed(Event::Apply(made(2)));
         registry.pod_changed(Event::Delete(made(3)));
-        fold(&registry, create, Answer::Pod(Box::new(made(2).0)), &config);
+        fold(&registry, create, Answer::Pod(made(2).0), &config);
         let slot = registry.slot(&Uid::new("j")).expect("known");
         assert!(slot.known.lock().view.pods().is_empty());
     }

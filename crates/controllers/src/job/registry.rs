@@ -110,7 +110,7 @@ enum Home {
 #[derive(Debug)]
 pub(super) struct Parked {
     owner: JobKey,
-    pods: BTreeMap<Uid, Pod>,
+    pods: BTreeMap<Uid, Box<Pod>>,
 }
 
 /// Everything that the watches have said.
@@ -138,7 +138,7 @@ struct Index {
     /// Jobs known to be gone whose pods others see to.
     gone_elsewhere: Recent,
     homes: HashMap<Uid, Home>,
-    ownerless: HashMap<Arc<str>, BTreeMap<Uid, Pod>>,
+    ownerless: HashMap<Arc<str>, BTreeMap<Uid, Box<Pod>>>,
     parked: HashMap<Uid, Parked>,
     /// Pods, whoever's, that have ended and hold the tracking finalizer: for a metric.
     terminated_held: HashSet<Uid>,
@@ -327,7 +327,7 @@ impl Registry {
                 if index.homes.get(&facts.uid).is_none_or(|home| *home == Home::Job(uid.clone())) {
                     index.homes.remove(&facts.uid);
                     if facts.has_finalizer {
-                        index.park(&slot.key, facts.uid.clone(), remains(&slot.key, facts));
+                        index.park(&slot.key, facts.uid.clone(), Box::new(remains(&slot.key, facts)));
                     }
                 }
             }
@@ -368,7 +368,7 @@ impl Registry {
 }
 
 impl Index {
-    fn park(&mut self, owner: &JobKey, uid: Uid, pod: Pod) {
+    fn park(&mut self, owner: &JobKey, uid: Uid, pod: Box<Pod>) {
         let parked = self
             .parked
             .entry(owner.uid.clone())

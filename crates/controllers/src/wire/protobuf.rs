@@ -3,32 +3,21 @@
 //! The numbers are those of the `.proto` files of Kubernetes, which never change. Of a field that Go writes zero or not,
 //! the zero is absence, as it is in the JSON of the same pod.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodSpec,
     PodStatus, Toleration,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use kube::core::Status;
 use kube::core::response::{StatusCause, StatusDetails, StatusSummary};
-use kube::core::watch::{Bookmark, BookmarkMeta};
-use kube::core::{Status, TypeMeta, WatchEvent};
 use windlass_api::protobuf::{Envelope, Error, Payload, Reader, timestamp};
+use windlass_watch::{Heard, Page};
 
 use super::SlimPod;
 
-/// A page of a list of pods.
-#[derive(Debug, Default, PartialEq)]
-pub(crate) struct Page {
-    pub(crate) resource_version: String,
-    /// What to ask for the next page with; empty after the last.
-    pub(crate) next: String,
-    pub(crate) pods: Vec<Pod>,
-}
-
 /// What a watch of pods says: the type of the event, and the object in its envelope.
-pub(super) fn event(bytes: &[u8]) -> Result<WatchEvent<SlimPod>, Error> {
+pub(super) fn event(bytes: &[u8]) -> Result<Heard<SlimPod>, Error> {
     let (mut type_, mut object) = ("", &[][..]);
     each(bytes, |number, field| {
         match number {
@@ -45,25 +34,18 @@ pub(super) fn event(bytes: &[u8]) -> Result<WatchEvent<SlimPod>, Error> {
         }
         Ok(())
     })?;
-    let Envelope { api_version, kind, raw } = Envelope::open(raw)?;
+    let raw = Envelope::open(raw)?.raw;
     Ok(match type_ {
-        "ADDED" => WatchEvent::Added(SlimPod(pod(raw)?)),
-        "MODIFIED" => WatchEvent::Modified(SlimPod(pod(raw)?)),
-        "DELETED" => WatchEvent::Deleted(SlimPod(pod(raw)?)),
-        "BOOKMARK" => WatchEvent::Bookmark(Bookmark {
-            types: TypeMeta { api_version: api_version.to_owned(), kind: kind.to_owned() },
-            metadata: BookmarkMeta {
-                resource_version: pod(raw)?.metadata.resource_version.unwrap_or_default(),
-                annotations: BTreeMap::new(),
-            },
-        }),
-        _ => WatchEvent::Error(failure(raw)?.boxed()),
+        "ADDED" | "MODIFIED" => Heard::Applied(SlimPod(Box::new(pod(raw)?))),
+        "DELETED" => Heard::Deleted(SlimPod(Box::new(pod(raw)?))),
+        "BOOKMARK" => Heard::Bookmark(pod(raw)?.metadata.resource_version.unwrap_or_default()),
+        _ => Heard::Failed(failure(raw)?.boxed()),
     })
 }
 
 /// A `PodList`.
-pub(super) fn page(bytes: &[u8]) -> Result<Page, Error> {
-    let mut page = Page::default();
+pub(super) fn page(bytes: &[u8]) -> Result<Page<SlimPod>, Error> {
+    let mut page = Page { resource_version: String::new(), next: String::new(), objects: Vec::new() };
     each(bytes, |number, field| {
         match number {
             1 => each(field.bytes("metadata")?, |number, field| {
@@ -74,7 +56,7 @@ pub(super) fn page(bytes: &[u8]) -> Result<Page, Error> {
                 }
                 Ok(())
             })?,
-            2 => page.pods.push(pod(field.bytes("items")?)?),
+            2 => page.objects.push(SlimPod(Box::new(pod(field.bytes("items")?)?))),
             _ => {}
         }
         Ok(())
@@ -375,7 +357,10 @@ pub(crate) mod tests {
     use base64::engine::general_purpose::STANDARD;
 
     use super::*;
-    use crate::wire::{Form, FromAnswer, Version};
+    use bytes::Bytes;
+    use windlass_watch::{Form, Object};
+
+    use crate::wire::{FromAnswer, Version, refusal};
 
     /// Objects as Go writes them: what they are called, in protobuf and as JSON.
     fn golden(kind: &str) -> Vec<(&'static str, Vec<u8>, &'static str)> {
@@ -450,7 +435,7 @@ pub(crate) mod tests {
             let mut json: serde_json::Value = serde_json::from_str(json).expect("JSON");
             // A word that is neither Success nor Failure can't be read from JSON.
             json.as_object_mut().expect("an object").retain(|name, _| name != "status" && name != "metadata");
-            let refused = |form: Form, body: &[u8]| match form.refusal(http::StatusCode::OK, body) {
+            let refused = |form: Form, body: &[u8]| match refusal(form, http::StatusCode::OK, body) {
                 kube::Error::Api(status) => status,
                 other => panic!("{name}: {other}"),
             };
@@ -510,7 +495,8 @@ pub(crate) mod tests {
     fn damaged_bytes_are_an_error() {
         let body = said("ADDED", "p", "1");
         for end in 4..body.len() {
-            assert!(Form::Protobuf.event(&body[4..end]).is_err(), "cut at {end}");
+            let cut = Bytes::copy_from_slice(&body[4..end]);
+            assert!(SlimPod::event(Form::Protobuf, &cut).is_err(), "cut at {end}");
         }
         let (_, full, _) = golden("Pod").remove(2);
         for at in 0..full.len() {
@@ -519,8 +505,8 @@ pub(crate) mod tests {
             // Whatever it says, it says it without a panic.
             let _ = SlimPod::read(Form::Protobuf, &damaged);
         }
-        assert!(Form::Protobuf.page(b"k8s\0").is_err());
-        let text = Form::Protobuf.refusal(http::StatusCode::BAD_GATEWAY, b"no route\n");
+        assert!(SlimPod::page(Form::Protobuf, &Bytes::from_static(b"k8s\0")).is_err());
+        let text = refusal(Form::Protobuf, http::StatusCode::BAD_GATEWAY, b"no route\n");
         assert!(
             matches!(text, kube::Error::Api(status) if status.code == 502 && status.message == "no route")
         );

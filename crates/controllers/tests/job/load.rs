@@ -8,6 +8,7 @@ use futures::FutureExt;
 use http::Method;
 use serde_json::json;
 use tokio::sync::Semaphore;
+use windlass_controllers::job::Config;
 
 use crate::tap::{Tap, Verdict};
 use crate::world::{COMPLETE, Fate, World, finished, ledger, quick};
@@ -79,4 +80,42 @@ async fn a_small_job_is_not_held_up_by_the_writes_of_a_large_one() {
     let large = world.until_finished("large").await;
     assert_eq!(ledger(&large), finished(500, 0, None, &COMPLETE));
     controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_are_released_one_after_the_other_where_that_is_asked_for() {
+    for releases_in_turn in [false, true] {
+        let world = World::new();
+        let (gate, [under_way, most]) =
+            (Arc::new(Semaphore::new(0)), [(); 2].map(|()| Arc::new(AtomicUsize::new(0))));
+        let (held, begun, peak) = (Arc::clone(&gate), Arc::clone(&under_way), Arc::clone(&most));
+        let tap = Tap::new(&world, move |_, write| {
+            if write.method != Method::PATCH || !write.path.contains("/pods/") {
+                return Verdict::Pass;
+            }
+            let (held, begun, peak) = (Arc::clone(&held), Arc::clone(&begun), Arc::clone(&peak));
+            Verdict::After(Arc::new(move || {
+                let (held, begun, peak) = (Arc::clone(&held), Arc::clone(&begun), Arc::clone(&peak));
+                async move {
+                    peak.fetch_max(begun.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    held.acquire().await.expect("open").forget();
+                    begun.fetch_sub(1, Ordering::SeqCst);
+                }
+                .boxed()
+            }))
+        });
+        let config = Config { releases_in_turn, ..quick() };
+        let controller = world.start(tap.client(), config);
+        let _kubelet = world.kubelet(|_| Fate::Exit(0));
+        world.create_job("j", json!({"completions": 20, "parallelism": 20})).await;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while under_way.load(Ordering::SeqCst) < if releases_in_turn { 1 } else { 2 } {
+            assert!(Instant::now() < deadline, "{:#?}", tap.writes());
+            tokio::task::yield_now().await;
+        }
+        gate.add_permits(20);
+        assert_eq!(ledger(&world.until_finished("j").await), finished(20, 0, None, &COMPLETE));
+        assert_eq!(most.load(Ordering::SeqCst) == 1, releases_in_turn, "{most:?} at a time");
+        controller.stop().await;
+    }
 }

@@ -111,10 +111,9 @@ impl Registry {
         }
         let ownerless = index.ownerless.values().flatten();
         let parked = index.parked.values().flat_map(|parked| &parked.pods);
-        let misses = |(uid, pod): &(&Uid, &k8s_openapi::api::core::v1::Pod)| {
-            listing.misses(uid, revision(&pod.metadata))
-        };
-        let gone: Vec<Uid> = ownerless.chain(parked).filter(misses).map(|(uid, _)| uid.clone()).collect();
+        let missed =
+            ownerless.chain(parked).filter(|(uid, pod)| listing.misses(uid, revision(&pod.metadata)));
+        let gone: Vec<Uid> = missed.map(|(uid, _)| uid.clone()).collect();
         for uid in gone {
             self.leave_home(index, &uid, None);
         }

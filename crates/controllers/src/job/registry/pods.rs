@@ -12,7 +12,7 @@ use crate::job::orphans::{Orphan, Release};
 use crate::wire::{controller, is_held, is_job};
 
 impl Registry {
-    pub(super) fn saw_pod(&self, index: &mut Index, pod: Pod) {
+    pub(super) fn saw_pod(&self, index: &mut Index, pod: Box<Pod>) {
         let uid = uid_of(&pod.metadata);
         self.note_terminated_held(index, &uid, is_held(&pod) && is_terminated(&pod));
         let home = self.home_for(index, &pod);
@@ -33,7 +33,7 @@ impl Registry {
         }
     }
 
-    fn saw_ownerless(&self, index: &mut Index, uid: Uid, namespace: Arc<str>, pod: Pod) {
+    fn saw_ownerless(&self, index: &mut Index, uid: Uid, namespace: Arc<str>, pod: Box<Pod>) {
         for job in index.namespaces.get(&namespace).into_iter().flatten() {
             let Some(slot) = index.jobs.get(job) else { continue };
             let mut known = slot.known.lock();
@@ -53,7 +53,7 @@ impl Registry {
         index.ownerless.entry(namespace).or_default().insert(uid, pod);
     }
 
-    fn saw_parked(&self, index: &mut Index, uid: Uid, job: &Uid, pod: Pod) {
+    fn saw_parked(&self, index: &mut Index, uid: Uid, job: &Uid, pod: Box<Pod>) {
         let (is_gone, is_elsewhere) = (index.gone_jobs.contains(job), index.elsewhere.contains(job));
         if (is_gone || is_elsewhere) && !is_held(&pod) {
             return self.leave_home(index, &uid, None);
