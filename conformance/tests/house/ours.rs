@@ -37,7 +37,7 @@ impl House {
     /// Starts everybody whom a scenario has on the other side too.
     pub fn start(scenario: &str) -> Self {
         let server = Server::new(Config::default());
-        let client = Client::new(server.own_router(), "default");
+        let client = Client::new(server.own_service(), "default");
         let (cancel, hearts) = (CancellationToken::new(), Hearts::default());
         let mut tasks = JoinSet::new();
         tasks.spawn(theirs::beat(client.clone(), Arc::clone(&hearts)));

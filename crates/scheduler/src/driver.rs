@@ -23,6 +23,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use windlass_api::Gates;
+use windlass_watch::Objects;
 
 use crate::cluster::{Budget, Cluster, NodeFacts};
 use crate::events::{Reason, Recorder, Report, reference};
@@ -282,6 +283,14 @@ impl Scheduler {
         }
     }
 
+    /// A pod is going to leave its node, unless it has left already.
+    pub(crate) fn see_leaving(&mut self, pod: &Pod) {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        if self.cluster.pod(uid).is_some() {
+            self.take_pod(pod);
+        }
+    }
+
     /// A pod waits for a node.
     fn on_waiting(&mut self, pod: &Pod) {
         let Some(facts) = PodFacts::of(pod).map(Arc::new) else { return };
@@ -470,11 +479,16 @@ impl Scheduler {
 /// Takes what is seen and what was answered, and then pods from the queue, until it is cancelled.
 async fn schedule(client: kube::Client, scheduler: Arc<Mutex<Scheduler>>, cancel: CancellationToken) {
     // A pod that has ended holds nothing: to the watch it is gone.
-    let live = watcher::Config::default().fields("status.phase!=Succeeded,status.phase!=Failed");
-    let mut pods = pin!(follow::<WatchedPod>(&client, live));
-    let mut nodes = pin!(follow::<Node>(&client, watcher::Config::default()));
-    let mut namespaces = pin!(follow::<Namespace>(&client, watcher::Config::default()));
-    let mut budgets = pin!(follow::<PodDisruptionBudget>(&client, watcher::Config::default()));
+    let live = Objects {
+        path: Pod::url_path(&(), None),
+        fields: Some("status.phase!=Succeeded,status.phase!=Failed".to_owned()),
+    };
+    // Those that are placed while they are made, and those that end, are only accounted for.
+    let pods = windlass_watch::follow::<WatchedPod>(client.clone(), live).boxed();
+    let mut pods = pin!(windlass_watch::unhurried(pods));
+    let mut nodes = pin!(follow::<Node>(&client));
+    let mut namespaces = pin!(follow::<Namespace>(&client));
+    let mut budgets = pin!(follow::<PodDisruptionBudget>(&client));
     let (mut listed_pods, mut listed_nodes) = (HashSet::new(), HashSet::new());
     let mut old = tokio::time::interval(OLD_LOOKED_FOR);
     old.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -509,11 +523,11 @@ async fn schedule(client: kube::Client, scheduler: Arc<Mutex<Scheduler>>, cancel
 }
 
 /// All changes of a kind: list, then watch, and again from the start when the watch breaks.
-fn follow<K>(client: &kube::Client, config: watcher::Config) -> impl Stream<Item = Event<K>> + use<K>
+fn follow<K>(client: &kube::Client) -> impl Stream<Item = Event<K>> + use<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
-    let events = watcher(Api::<K>::all(client.clone()), config).default_backoff();
+    let events = watcher(Api::<K>::all(client.clone()), watcher::Config::default()).default_backoff();
     events.filter_map(|event| async move {
         event
             .inspect_err(

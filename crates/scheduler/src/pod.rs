@@ -131,6 +131,10 @@ impl PodFacts {
     /// The facts of a newer view of the same pod. Most changes of a pod that runs are of its status: they cost little.
     pub fn renewed(self: &Arc<Self>, pod: &Pod) -> Option<Arc<Self>> {
         let meta = &pod.metadata;
+        if self.is_terminating && meta.deletion_timestamp.is_none() {
+            // Nobody takes a deletion back: this is an older view, the answer to the deletion was quicker.
+            return Some(Arc::clone(self));
+        }
         let is_known = meta.generation == Some(self.generation)
             && self.generation > 0
             && self.labels.is_same(meta.labels.as_ref());
@@ -305,6 +309,8 @@ mod tests {
             let renewed = facts.renewed(&seen(more.clone())).expect("facts");
             assert_eq!(*renewed, want, "{more}");
             assert_eq!(renewed.is_being_preempted(), want.is_terminating, "{more}");
+            let again = renewed.renewed(&seen(json!({}))).expect("facts");
+            assert_eq!(again == facts, !want.is_terminating, "{more}: a deletion is not taken back");
         }
     }
 }

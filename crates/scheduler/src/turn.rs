@@ -241,8 +241,10 @@ impl Scheduler {
                 self.on_bound(&uid, outcome);
             }
             Written::Told { uid } => self.settle(&uid),
-            Written::Preempted { uid, is_done, took } => {
+            Written::Preempted { uid, leaving, is_done, took } => {
                 self.config.metrics.preempted(is_done, took);
+                // The watch may tell it later than something that wakes the pod: it would make others leave as well.
+                leaving.iter().for_each(|pod| self.see_leaving(pod));
                 let is_woken = self.preempting.remove(&uid).unwrap_or(false);
                 // If somebody did not go, nobody's leaving would wake it.
                 if is_woken || !is_done {

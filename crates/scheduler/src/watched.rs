@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use k8s_openapi::api::core::v1::{
     Affinity, Container, ContainerPort, Pod, PodCondition, PodSchedulingGate, PodSpec, PodStatus,
     ResourceRequirements, Toleration, TopologySpreadConstraint,
@@ -10,11 +11,11 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::{Deserialize, Deserializer};
-use windlass_api::resource_like;
+use windlass_watch::Object;
 
-/// A pod with the fields that matter here, and no others.
+/// A pod with the fields that matter here, and no others. Boxed, for it goes from hand to hand.
 #[derive(Clone, Debug)]
-pub struct WatchedPod(pub(crate) Pod);
+pub struct WatchedPod(pub(crate) Box<Pod>);
 
 #[derive(Deserialize)]
 struct Slim {
@@ -74,11 +75,37 @@ struct Status {
 impl<'de> Deserialize<'de> for WatchedPod {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let Slim { metadata, spec, status } = Slim::deserialize(from)?;
-        Ok(Self(Pod {
-            metadata: metadata.into(),
-            spec: spec.map(PodSpec::from),
-            status: status.map(PodStatus::from),
-        }))
+        let (spec, status) = (spec.map(PodSpec::from), status.map(PodStatus::from));
+        Ok(Self(Box::new(Pod { metadata: metadata.into(), spec, status })))
+    }
+}
+
+impl Object for WatchedPod {
+    const KIND: &'static str = "Pod";
+
+    fn from_json(object: &Bytes) -> serde_json::Result<Self> {
+        serde_json::from_slice(object)
+    }
+
+    /// Of a pod that is gone, or has ended, it is asked only which one it was.
+    fn from_json_deleted(object: &Bytes) -> serde_json::Result<Self> {
+        #[derive(Deserialize)]
+        struct Gone {
+            metadata: GoneMeta,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct GoneMeta {
+            uid: Option<String>,
+            resource_version: Option<String>,
+        }
+        let Gone { metadata: GoneMeta { uid, resource_version } } = serde_json::from_slice(object)?;
+        let metadata = ObjectMeta { uid, resource_version, ..ObjectMeta::default() };
+        Ok(Self(Box::new(Pod { metadata, ..Pod::default() })))
+    }
+
+    fn version(&self) -> Option<&str> {
+        self.0.metadata.resource_version.as_deref()
     }
 }
 
@@ -131,8 +158,6 @@ impl From<Status> for PodStatus {
         Self { start_time, conditions, nominated_node_name, ..Self::default() }
     }
 }
-
-resource_like!(WatchedPod, Pod, pod => pod.0.metadata);
 
 #[cfg(test)]
 mod tests {

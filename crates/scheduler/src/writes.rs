@@ -30,8 +30,8 @@ pub(crate) enum Written {
     Bound { uid: Uid, outcome: Outcome, took: Duration },
     /// A condition.
     Told { uid: Uid },
-    /// Pods were asked to leave.
-    Preempted { uid: Uid, is_done: bool, took: Duration },
+    /// Pods were asked to leave; those that take their time are given as they are now.
+    Preempted { uid: Uid, leaving: Vec<Pod>, is_done: bool, took: Duration },
 }
 
 /// What became of a bind.
@@ -144,28 +144,33 @@ impl Eviction {
     /// Makes all victims leave that are not leaving yet. The last one goes last, and only if the others went: when it
     /// is seen to leave, the pod for which all this is done may come.
     pub(crate) async fn run(self, pod: Arc<PodFacts>, candidate: Candidate, started: Instant) -> Written {
-        let leaving: Vec<_> = candidate.victims.iter().filter(|victim| !victim.is_terminating).collect();
-        let mut is_done = true;
-        if let Some((last, others)) = leaving.split_last() {
+        let victims: Vec<_> = candidate.victims.iter().filter(|victim| !victim.is_terminating).collect();
+        let mut ends = Vec::new();
+        if let Some((last, others)) = victims.split_last() {
             let node = &candidate.node;
-            let ends: Vec<_> = others.iter().map(|victim| self.end(&pod, victim, node)).collect();
-            let ends = futures::stream::iter(ends).buffer_unordered(VICTIMS_AT_ONCE);
-            let answers: Vec<bool> = ends.collect().await;
-            is_done = answers.iter().all(|is_done| *is_done) && self.end(&pod, last, node).await;
+            let of_others: Vec<_> = others.iter().map(|victim| self.end(&pod, victim, node)).collect();
+            let of_others = futures::stream::iter(of_others).buffer_unordered(VICTIMS_AT_ONCE);
+            ends = of_others.collect().await;
+            if !ends.contains(&End::Failed) {
+                ends.push(self.end(&pod, last, node).await);
+            }
         }
-        Written::Preempted { uid: pod.uid.clone(), is_done, took: started.elapsed() }
+        let is_done = !ends.contains(&End::Failed);
+        let leaving = ends.into_iter().filter_map(End::leaving).collect();
+        Written::Preempted { uid: pod.uid.clone(), leaving, is_done, took: started.elapsed() }
     }
 
-    async fn delete(&self, victim: &PodFacts) -> kube::Result<()> {
+    async fn delete(&self, victim: &PodFacts) -> kube::Result<End> {
         let requests = Request::new(Pod::url_path(&(), Some(&victim.namespace)));
         let request = requests.delete(&victim.name, &DeleteParams::default());
         let options = delete_options(victim, &self.gates).to_string().into_bytes();
         let request = request.map_err(kube::Error::BuildRequest)?.map(|_| options);
-        self.client.request::<IgnoredAny>(request).await.map(drop)
+        let answer = self.client.request_status::<Pod>(request).await?;
+        Ok(answer.left().map_or(End::Gone, |pod| End::Leaves(Box::new(pod))))
     }
 
     /// Marks a victim and deletes it, with its own grace period. One that is gone has left.
-    async fn end(&self, pod: &PodFacts, victim: &PodFacts, node: &str) -> bool {
+    async fn end(&self, pod: &PodFacts, victim: &PodFacts, node: &str) -> End {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &victim.namespace);
         let ended = async {
             if self.gates.pod_disruption_conditions {
@@ -174,22 +179,44 @@ impl Eviction {
             }
             self.delete(victim).await
         };
-        match ended.await {
-            Ok(_) => {}
+        let end = match ended.await {
+            Ok(end) => end,
             // Conflict: another pod of its name is there.
-            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => return true,
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
+                return End::Gone;
+            }
             Err(error) => {
                 tracing::warn!(%error, "make pod {}/{} leave node {node}", victim.namespace, victim.name);
-                return false;
+                return End::Failed;
             }
-        }
+        };
         // upstream: the other pod is meant to be named as related, and is not.
         self.recorder.report(|| Report {
             about: reference(victim),
             reason: Reason::Preempted,
             note: format!("Preempted by pod {} on node {node}", pod.uid),
         });
-        true
+        end
+    }
+}
+
+/// What became of a pod that had to leave.
+#[derive(Clone, Debug, PartialEq)]
+enum End {
+    /// It is being deleted, and takes its time.
+    Leaves(Box<Pod>),
+    /// It is not there any more.
+    Gone,
+    /// It could not be told.
+    Failed,
+}
+
+impl End {
+    fn leaving(self) -> Option<Pod> {
+        match self {
+            Self::Leaves(pod) => Some(*pod),
+            Self::Gone | Self::Failed => None,
+        }
     }
 }
 

@@ -118,6 +118,39 @@ async fn a_pod_waits_for_those_that_leave_for_it_and_others_do_not_take_its_plac
     assert_eq!(node_of(&world.pods.get("greedy").await.expect("the pod")), None);
 }
 
+/// The answer to a deletion counts as much as the watch: whichever comes first.
+#[tokio::test]
+async fn nobody_else_leaves_though_the_watch_is_late() {
+    let world = World::new();
+    let hold = world.holds_pods.clone();
+    let mark = "PATCH /api/v1/namespaces/default/pods/victim/status";
+    let judge = move |write: &str| {
+        if write == mark {
+            hold.send_replace(true);
+        }
+        Fate::Passes
+    };
+    world.start_with(|_| {}, judge);
+    occupied(&world, 30).await;
+    let tainted = |key: &str| json!({"spec": {"taints": [{"key": key, "effect": "NoSchedule"}]}});
+    world.node("b", "1", tainted("forbidding")).await;
+    world.pod("other", "1", json!({"priorityClassName": "low", "nodeName": "b"})).await;
+    let tolerations = json!([{"key": "tolerated", "operator": "Exists"}]);
+    world.pod("urgent", "1", json!({"priorityClassName": "high", "tolerations": tolerations})).await;
+    world.until_pod("victim", "leaving", is_deleting).await;
+    world.patch_node("b", tainted("tolerated")).await;
+    let told = "False Unschedulable: 0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, preemption: not eligible due to a \
+                terminating pod on the nominated node.";
+    world.told("urgent", told).await;
+    // Older views of the victim come now, and change nothing.
+    world.holds_pods.send_replace(false);
+    world.remove("victim").await;
+    assert_eq!(world.node_of("urgent").await, "a");
+    let writes = world.writes.lock();
+    assert_eq!(writes.iter().filter(|write| *write == mark).count(), 1, "it was told once");
+    assert!(!writes.iter().any(|write| write.ends_with("/other")), "{writes:?}");
+}
+
 #[tokio::test]
 async fn budgets_decide_between_nodes_but_do_not_forbid() {
     let world = World::new();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use axum::body::Body;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response};
@@ -16,6 +17,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tower::{BoxError, Service, service_fn};
 use windlass_api::Gates;
@@ -53,6 +55,8 @@ pub struct World {
     pub nodes: Api<Node>,
     /// The writes of the scheduler, but for events: method and path.
     pub writes: Arc<Mutex<Vec<String>>>,
+    /// Whether the scheduler has to wait for news of pods.
+    pub holds_pods: watch::Sender<bool>,
     pub metrics: Metrics,
     gates: Gates,
     cancel: CancellationToken,
@@ -76,7 +80,8 @@ impl World {
         let client = Client::new(server.router(), "default");
         let (pods, nodes) = (Api::default_namespaced(client.clone()), Api::all(client.clone()));
         let (writes, metrics, cancel) = (Arc::default(), Metrics::default(), CancellationToken::new());
-        Self { server, client, pods, nodes, writes, metrics, gates, cancel }
+        let holds_pods = watch::Sender::new(false);
+        Self { server, client, pods, nodes, writes, holds_pods, metrics, gates, cancel }
     }
 
     pub fn start(&self) {
@@ -106,26 +111,39 @@ impl World {
 
     fn tapped(&self, judge: Judge) -> Client {
         let (server, writes) = (self.server.router(), Arc::clone(&self.writes));
-        let pass = move |request: Request<kube::client::Body>| -> BoxFuture<'static, Result<_, BoxError>> {
-            let (mut server, writes, judge) = (server.clone(), Arc::clone(&writes), Arc::clone(&judge));
-            Box::pin(async move {
-                let write = format!("{} {}", request.method(), request.uri().path());
-                let is_counted = request.method() != Method::GET && !write.contains("/events");
-                let fate = if is_counted { judge(&write) } else { Fate::Passes };
-                if is_counted {
-                    writes.lock().push(write);
+        let holds_pods = self.holds_pods.clone();
+        let pass =
+            move |mut request: Request<kube::client::Body>| -> BoxFuture<'static, Result<_, BoxError>> {
+                let (mut server, writes, judge) = (server.clone(), Arc::clone(&writes), Arc::clone(&judge));
+                let is_watch = request.uri().query().is_some_and(|query| query.contains("watch="));
+                let is_of_pods = is_watch && request.uri().path() == "/api/v1/pods";
+                let held = is_of_pods.then(|| holds_pods.subscribe());
+                if is_of_pods {
+                    // What the server hands over within the process could not be held back.
+                    request.extensions_mut().clear();
                 }
-                if fate == Fate::Passes {
-                    return Ok(server.call(request).await?);
-                }
-                if fate == Fate::LosesAnswer {
-                    server.call(request).await?;
-                }
-                let body = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500,
+                Box::pin(async move {
+                    let write = format!("{} {}", request.method(), request.uri().path());
+                    let is_counted = request.method() != Method::GET && !write.contains("/events");
+                    let fate = if is_counted { judge(&write) } else { Fate::Passes };
+                    if is_counted {
+                        writes.lock().push(write);
+                    }
+                    if fate == Fate::Passes {
+                        let answer = server.call(request).await?;
+                        return Ok(match held {
+                            Some(held) => sluggish(answer, held),
+                            None => answer,
+                        });
+                    }
+                    if fate == Fate::LosesAnswer {
+                        server.call(request).await?;
+                    }
+                    let body = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500,
                                   "reason": "InternalError", "message": "out of order"});
-                Ok(Response::builder().status(500).body(axum::body::Body::from(body.to_string()))?)
-            })
-        };
+                    Ok(Response::builder().status(500).body(Body::from(body.to_string()))?)
+                })
+            };
         Client::new(service_fn(pass), "default")
     }
 
@@ -268,6 +286,22 @@ impl World {
         let found = tokio::time::timeout(PATIENCE, found).await;
         found.unwrap_or_else(|_| panic!("gave up waiting for an event {reason} about {pod}"))
     }
+}
+
+/// A watch whose events come as long as they are not held back.
+fn sluggish(answer: Response<Body>, held: watch::Receiver<bool>) -> Response<Body> {
+    let (parts, body) = answer.into_parts();
+    let events = body.into_data_stream().then(move |event| {
+        let mut held = held.clone();
+        async move {
+            // An error means that the test is over.
+            _ = held.wait_for(|is_held| !is_held).await;
+            event
+        }
+    });
+    let mut answer = Response::new(Body::from_stream(events));
+    (*answer.status_mut(), *answer.headers_mut()) = (parts.status, parts.headers);
+    answer
 }
 
 struct Places(Placer);
