@@ -75,6 +75,8 @@ pub struct Config {
     pub labels: BTreeMap<String, String>,
     /// Where the agent keeps its files; logs are in `logs` below it.
     pub data_dir: PathBuf,
+    /// Where it keeps what containers need only while they run; see [`crate::memory`].
+    pub run_dir: PathBuf,
     /// Where containers without a `workingDir` start.
     pub work_dir: PathBuf,
     /// What the node offers.
@@ -119,11 +121,13 @@ pub struct Config {
 impl Config {
     /// A node with all of this machine, and the defaults of Kubernetes.
     pub fn new(client: kube::Client, node_name: impl Into<String>, data_dir: impl Into<PathBuf>) -> Self {
+        let data_dir = data_dir.into();
         Self {
             client,
             node_name: node_name.into(),
             labels: BTreeMap::new(),
-            data_dir: data_dir.into(),
+            run_dir: data_dir.join("run"),
+            data_dir,
             work_dir: std::env::current_dir().unwrap_or_else(|_| "/".into()),
             capacity: Capacity::of_this_machine(),
             crash_backoff: backoff::Limits::default(),
@@ -197,6 +201,7 @@ pub struct Agent {
     name: String,
     context: Weak<pod::Context>,
     logs: PathBuf,
+    run_dir: PathBuf,
     /// How long a shutdown takes at most, by its groups.
     shutdown_time: Duration,
     stop: Option<oneshot::Sender<Duration>>,
@@ -225,7 +230,7 @@ impl Agent {
         }
         register::node(&config, given).await.map_err(register_error)?;
         let (stop, stopped) = oneshot::channel();
-        let name = config.node_name.clone();
+        let (name, run_dir) = (config.node_name.clone(), config.run_dir.clone());
         let shutdown_time = config.shutdown.iter().map(|group| group.grace).sum();
         let context = Arc::new(pod::Context::new(config, host, logs.clone(), given, no_images));
         // The task alone keeps it, and with it the processes.
@@ -233,7 +238,7 @@ impl Agent {
         let (health, heard) = watch::channel(Health::default());
         tokio::spawn(register::keep_alive(weak.clone(), heard));
         let task = tokio::spawn(Pods::new(context, health).run(stopped));
-        Ok(Self { name, context: weak, logs, shutdown_time, stop: Some(stop), task })
+        Ok(Self { name, context: weak, logs, run_dir, shutdown_time, stop: Some(stop), task })
     }
 
     /// The name of the node, and what its streams come from.
@@ -257,6 +262,8 @@ impl Agent {
         if tokio::time::timeout(limit, &mut self.task).await.is_err() {
             tracing::warn!("pods did not end in time; they are killed");
         }
+        // As a rule nothing is in it any more; who comes next sees to what is.
+        let _ = std::fs::remove_dir(&self.run_dir);
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Pod;
 
+use crate::oci::bundle;
 use crate::pod::Context;
 use crate::{logs, mounts, prepare};
 
@@ -15,6 +16,8 @@ pub(crate) struct Files {
     logs: Option<PathBuf>,
     /// Volumes and the like.
     own: PathBuf,
+    /// What its containers need while they run. Never there without `own`.
+    run: PathBuf,
 }
 
 impl Files {
@@ -24,21 +27,23 @@ impl Files {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             logs: Some(logs::pod_directory(&context.logs, prepare::pod_name(pod))),
             own: context.pod_directory(pod),
+            run: context.run_directory(pod),
         }
     }
 
     /// Those of all pods that ever were here and are not removed.
     pub(crate) fn all(context: &Context) -> Vec<Self> {
-        let pods = context.config.data_dir.join("pods");
+        let (pods, runs) = (context.config.data_dir.join("pods"), &context.config.run_dir);
         let entries = |path: &Path| {
             let names = std::fs::read_dir(path).into_iter().flatten().flatten();
             names.filter_map(|entry| entry.file_name().into_string().ok()).collect::<Vec<_>>()
         };
         let of_logs = entries(&context.logs).into_iter().map(|name| {
             let uid = name.rsplit('_').next().unwrap_or_default().to_owned();
-            Self { own: pods.join(&uid), logs: Some(context.logs.join(name)), uid }
+            Self { own: pods.join(&uid), run: runs.join(&uid), logs: Some(context.logs.join(name)), uid }
         });
-        let of_pods = entries(&pods).into_iter().map(|uid| Self { own: pods.join(&uid), logs: None, uid });
+        let of_pods = entries(&pods).into_iter();
+        let of_pods = of_pods.map(|uid| Self { own: pods.join(&uid), run: runs.join(&uid), logs: None, uid });
         of_logs.chain(of_pods).collect()
     }
 
@@ -56,6 +61,9 @@ impl Files {
     pub(crate) fn remove(&self, keeps_logs: bool) {
         if self.uid.is_empty() {
             return;
+        }
+        if let Err(error) = bundle::remove(&self.run) {
+            tracing::warn!(%error, path = %self.run.display(), "remove bundles");
         }
         mounts::remove(&self.own);
         let Some(logs) = self.logs.as_ref().filter(|_| !keeps_logs) else { return };

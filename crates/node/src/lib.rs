@@ -33,6 +33,7 @@ pub mod isolation;
 pub mod lifecycle;
 pub mod logs;
 pub mod machine;
+pub mod memory;
 pub mod oci;
 pub mod phase;
 pub mod pressure;

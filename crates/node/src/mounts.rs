@@ -44,6 +44,11 @@ pub(crate) fn stage(context: &Context, pod: &Pod) -> PathBuf {
     context.pod_directory(pod).join("stage")
 }
 
+/// Makes it.
+pub(crate) fn make_stage(context: &Context, pod: &Pod) -> Result<(), String> {
+    private(&stage(context, pod)).map_err(|error| format!("make the stage of mounts: {error}"))
+}
+
 /// Whether a pod has files that can change while it runs.
 pub(crate) fn has_files(pod: &Pod) -> bool {
     volumes(pod).any(|volume| volume.empty_dir.is_none() && volume.host_path.is_none())
@@ -91,7 +96,7 @@ async fn make_all(context: &Context, pod: &Pod, is_refresh: bool) -> Result<(), 
         }
         make(&directory, &content, group, context.own.uid == 0).map_err(|error| failed(&error))?;
     }
-    private(&stage(context, pod)).map_err(|error| format!("make the stage of mounts: {error}"))
+    make_stage(context, pod)
 }
 
 /// Whether a volume holds exactly these files.
@@ -333,7 +338,6 @@ pub(crate) fn message(
 ) -> Result<Option<Mount>, String> {
     let file = message_file(context, pod, &container.name, run);
     let made = (|| {
-        private(&stage(context, pod))?;
         private(file.parent().unwrap_or(&file))?;
         // In a directory of the agent alone; there already if a start was tried and did not succeed.
         fs::OpenOptions::new().create(true).write(true).truncate(true).open(&file)?;

@@ -17,6 +17,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use windlass_watch::Caller;
 
 use crate::admission::Ledger;
 use crate::agent::{Config, Oci};
@@ -38,6 +39,8 @@ use work::Work;
 /// What all pods of an agent share.
 pub(crate) struct Context {
     pub(crate) config: Config,
+    /// Sends what is written again and again.
+    pub(crate) caller: Caller,
     pub(crate) host: Host,
     pub(crate) logs: PathBuf,
     pub(crate) running: Table,
@@ -76,6 +79,7 @@ impl Context {
         let hidden = cgroup::Layout::second_beside_first(&mounts);
         let cgroup_mounts = cgroup::Layout::mounts(&mounts).filter(|point| !hidden.contains(point)).collect();
         Self {
+            caller: config.client.clone().into(),
             copies_images: AtomicBool::new(config.copies_images),
             services: Services::watch(config.client.clone()),
             config,
@@ -106,6 +110,11 @@ impl Context {
     /// The directory for what a pod has on this machine, besides its logs.
     pub(crate) fn pod_directory(&self, pod: &Pod) -> PathBuf {
         self.config.data_dir.join("pods").join(pod.metadata.uid.as_deref().unwrap_or_default())
+    }
+
+    /// The directory for what its containers need only while they run.
+    pub(crate) fn run_directory(&self, pod: &Pod) -> PathBuf {
+        self.config.run_dir.join(pod.metadata.uid.as_deref().unwrap_or_default())
     }
 
     /// The control group of one run of a container, if it has limits or has to be held by it, and this agent may make
@@ -247,7 +256,7 @@ pub(crate) async fn reject(context: Arc<Context>, pod: Pod, reason: String, mess
     });
     let patch = serde_json::json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
     let mut delay = Duration::from_millis(10);
-    while writes::status(context.config.client.clone(), &pod, patch.clone()).await == Outcome::Retry {
+    while writes::status(&context.caller, &pod, patch.clone()).await == Outcome::Retry {
         tokio::time::sleep(delay).await;
         delay = writes::longer(delay);
     }
@@ -276,7 +285,7 @@ pub(crate) async fn run(
             if *write_at.get_or_insert(now + work.write_delay) <= now {
                 (work.is_changed, write_at) = (false, None);
                 if let Some((wanted, patch)) = work.pending_patch() {
-                    write = Some(writes::status(work.context.config.client.clone(), &work.pod, patch)).into();
+                    write = Some(writes::status(&work.context.caller, &work.pod, patch)).into();
                     (work.writing, is_writing) = (Some(wanted), true);
                 }
             }

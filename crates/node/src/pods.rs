@@ -8,10 +8,11 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::future::OptionFuture;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::Resource;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
+use windlass_watch::{Event, Objects};
 
 use crate::admission::{self, Amounts, Held, Verdict};
 use crate::agent::Capacity;
@@ -101,9 +102,9 @@ impl Pods {
     }
 
     pub(crate) async fn run(mut self, mut stopped: oneshot::Receiver<Duration>) {
-        let selector = format!("spec.nodeName={}", self.context.config.node_name);
-        let pods = kube::Api::<WatchedPod>::all(self.context.config.client.clone());
-        let events = watcher(pods, watcher::Config::default().fields(&selector)).default_backoff();
+        let fields = Some(format!("spec.nodeName={}", self.context.config.node_name));
+        let bound = Objects { path: Pod::url_path(&(), None), fields };
+        let events = windlass_watch::follow::<WatchedPod>(self.context.config.client.clone(), bound);
         let mut events = std::pin::pin!(events);
         let mut listed = HashSet::new();
         let mut looks = tokio::time::interval(self.context.config.survey_every);
@@ -113,10 +114,7 @@ impl Pods {
         while !self.close() {
             let until = self.closing.as_ref().map(|closing| closing.until);
             tokio::select! {
-                Some(event) = events.next() => match event {
-                    Ok(event) => self.on_event(event, &mut listed),
-                    Err(error) => tracing::warn!(%error, "watch pods of this node"),
-                },
+                Some(event) = events.next() => self.on_event(event, &mut listed),
                 Some(done) = self.tasks.join_next() => self.on_done(done),
                 _ = looks.tick(), if !is_looking && self.closing.is_none() => {
                     survey = self.look().into();
@@ -141,14 +139,14 @@ impl Pods {
         while self.tasks.join_next().await.is_some() {}
     }
 
-    fn on_event(&mut self, event: watcher::Event<WatchedPod>, listed: &mut HashSet<String>) {
+    fn on_event(&mut self, event: Event<WatchedPod>, listed: &mut HashSet<String>) {
         match event {
-            watcher::Event::Init => listed.clear(),
-            watcher::Event::InitApply(pod) => {
+            Event::Init => listed.clear(),
+            Event::InitApply(pod) => {
                 listed.extend(pod.metadata.uid.clone());
-                self.on_watched(pod);
+                self.on_watched(&pod);
             }
-            watcher::Event::InitDone => {
+            Event::InitDone => {
                 let gone = self.entries.keys().filter(|uid| !listed.contains(*uid));
                 for uid in gone.cloned().collect::<Vec<_>>() {
                     self.on_gone(&uid);
@@ -159,22 +157,23 @@ impl Pods {
                 }
                 listed.clear();
             }
-            watcher::Event::Apply(pod) => self.on_watched(pod),
-            watcher::Event::Delete(pod) => self.on_gone(pod.metadata.uid.as_deref().unwrap_or_default()),
+            Event::Apply(pod) => self.on_watched(&pod),
+            Event::Delete(pod) => self.on_gone(pod.metadata.uid.as_deref().unwrap_or_default()),
         }
     }
 
-    fn on_watched(&mut self, pod: WatchedPod) {
+    fn on_watched(&mut self, pod: &WatchedPod) {
         let meta = &pod.metadata;
         let entry = meta.uid.as_ref().and_then(|uid| self.entries.get(uid));
         // A pod that has ended is not touched again, but for its last delete.
         if entry.is_some_and(|entry| entry.updates.is_none()) && !pod::awaits_last_delete(meta) {
             return;
         }
-        let (namespace, name) = (meta.namespace.clone(), meta.name.clone());
         match pod.read(&mut self.last_spec) {
             Ok(pod) => self.on_pod(pod),
-            Err(error) => tracing::warn!(%error, ?namespace, ?name, "read a pod of this node"),
+            Err(error) => {
+                tracing::warn!(%error, namespace = ?meta.namespace, name = ?meta.name, "read a pod of this node");
+            }
         }
     }
 

@@ -62,8 +62,9 @@ pub(crate) fn pod_name(pod: &Pod) -> PodName<'_> {
 pub(crate) struct Prepared {
     pub(crate) process: Process,
     pub(crate) group: Option<Group>,
-    /// What it has on disk, besides its volumes: made from an image, or written to a view of the machine's files.
-    pub(crate) bundle: Option<PathBuf>,
+    /// What goes with it: what was made to run it from an image, and what it writes, or writes to a view of the machine's
+    /// files.
+    pub(crate) leaves: Vec<PathBuf>,
     /// How others join it, if not as processes of this machine.
     pub(crate) exec: Option<Exec>,
 }
@@ -85,8 +86,8 @@ pub(crate) async fn process(
     input::name_terminal(container, &mut env);
     let argv = env::command_line(container, &env);
     let (sandbox, group) = sandbox(context, pod, container, run, &env)?;
-    let bundle =
-        sandbox.as_ref().and_then(|sandbox| sandbox.cover.as_ref()).map(|cover| cover.directory.clone());
+    let cover = sandbox.as_ref().and_then(|sandbox| sandbox.cover.as_ref());
+    let leaves = cover.map(|cover| cover.directory.clone()).into_iter().collect();
     env.push((MARKER.into(), marker(pod, container, run)));
     let log = log(context, pod, container, run)?;
     let cwd = context.config.work_dir.join(container.working_dir.as_deref().unwrap_or_default());
@@ -94,7 +95,7 @@ pub(crate) async fn process(
     let (input, log_limits) = (input::kind(container), context.config.log_limits);
     let makes_log_late = context.config.is_of_one_run;
     let process = Process { argv, env, cwd, log, makes_log_late, sandbox, starts: None, input, log_limits };
-    Ok(Prepared { process, group, bundle, exec: None })
+    Ok(Prepared { process, group, leaves, exec: None })
 }
 
 /// The mark of a run of a container.
@@ -138,6 +139,7 @@ fn sandbox(
     let isolation = isolation(context, pod, spec)?;
     let is_optional = mounts.is_empty() && !security.has_read_only_root && !isolation.is_any();
     if !is_optional || mounts::names_message(container) {
+        mounts::make_stage(context, pod).map_err(Error::create)?;
         mounts.extend(mounts::message(context, pod, container, run).map_err(Error::create)?);
     }
     let hostname = spec.hostname.as_ref().or(pod.metadata.name.as_ref());
@@ -175,7 +177,7 @@ fn isolation(context: &Context, pod: &Pod, spec: &PodSpec) -> Result<Isolation, 
 
 /// The directories of its view of the machine's files, where what it writes is counted as that of containers of images is.
 fn cover(context: &Context, pod: &Pod, container: &Container, run: i32) -> Result<Cover, Error> {
-    let directory = bundle::Paths::new(&context.pod_directory(pod), &container.name, run).root;
+    let directory = bundle::on_disk(&context.pod_directory(pod), &container.name, run);
     let cover = Cover { directory, agent: context.config.data_dir.clone() };
     let made = bundle::remove(&cover.directory).and_then(|()| cover.make());
     made.map_err(|error| Error::create(format!("make {}: {error}", cover.directory.display())))?;

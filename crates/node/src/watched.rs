@@ -1,25 +1,25 @@
 //! A pod as the watch of a node shows it. To read all of it costs more than most changes are worth: of a pod that has ended
 //! only a few fields of its metadata are looked at.
 
+use bytes::Bytes;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::value::RawValue;
-use windlass_api::resource_like;
+use windlass_watch::Object;
 
 /// A pod that is read when somebody asks for it.
 #[derive(Clone, Debug)]
 pub(crate) struct WatchedPod {
     /// Which pod it is, and how far on its way out; nothing else.
     pub(crate) metadata: ObjectMeta,
-    whole: Whole,
+    /// Its JSON.
+    whole: Bytes,
 }
 
-#[derive(Clone, Debug, Deserialize)]
-struct Whole {
-    metadata: Box<RawValue>,
-    spec: Option<Box<RawValue>>,
-    status: Option<Box<RawValue>>,
+#[derive(Deserialize)]
+struct Part {
+    metadata: Meta,
 }
 
 #[derive(Deserialize)]
@@ -33,10 +33,20 @@ struct Meta {
     deletion_grace_period_seconds: Option<i64>,
 }
 
-impl<'de> Deserialize<'de> for WatchedPod {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let whole = Whole::deserialize(from)?;
-        let meta: Meta = serde_json::from_str(whole.metadata.get()).map_err(serde::de::Error::custom)?;
+#[derive(Deserialize)]
+struct Whole<'a> {
+    metadata: ObjectMeta,
+    #[serde(borrow)]
+    spec: Option<&'a RawValue>,
+    #[serde(borrow)]
+    status: Option<&'a RawValue>,
+}
+
+impl Object for WatchedPod {
+    const KIND: &'static str = "Pod";
+
+    fn from_json(object: &Bytes) -> serde_json::Result<Self> {
+        let Part { metadata: meta } = serde_json::from_slice(object)?;
         let metadata = ObjectMeta {
             name: meta.name,
             namespace: meta.namespace,
@@ -46,7 +56,11 @@ impl<'de> Deserialize<'de> for WatchedPod {
             deletion_grace_period_seconds: meta.deletion_grace_period_seconds,
             ..ObjectMeta::default()
         };
-        Ok(Self { metadata, whole })
+        Ok(Self { metadata, whole: object.clone() })
+    }
+
+    fn version(&self) -> Option<&str> {
+        self.metadata.resource_version.as_deref()
     }
 }
 
@@ -55,33 +69,30 @@ impl<'de> Deserialize<'de> for WatchedPod {
 pub(crate) struct LastSpec(Option<(Box<RawValue>, PodSpec)>);
 
 impl LastSpec {
-    fn read(&mut self, raw: Box<RawValue>) -> serde_json::Result<PodSpec> {
+    fn read(&mut self, raw: &RawValue) -> serde_json::Result<PodSpec> {
         if let Some((_, spec)) = self.0.as_ref().filter(|(text, _)| text.get() == raw.get()) {
             return Ok(spec.clone());
         }
         let spec: PodSpec = serde_json::from_str(raw.get())?;
-        self.0 = Some((raw, spec.clone()));
+        self.0 = Some((raw.to_owned(), spec.clone()));
         Ok(spec)
     }
 }
 
 impl WatchedPod {
     /// All of it.
-    pub(crate) fn read(self, last: &mut LastSpec) -> serde_json::Result<Pod> {
-        let Whole { metadata, spec, status } = self.whole;
+    pub(crate) fn read(&self, last: &mut LastSpec) -> serde_json::Result<Pod> {
+        let Whole { metadata, spec, status } = serde_json::from_slice(&self.whole)?;
         Ok(Pod {
-            metadata: serde_json::from_str(metadata.get())?,
+            metadata,
             spec: spec.map(|raw| last.read(raw)).transpose()?,
             status: status.map(|raw| serde_json::from_str(raw.get())).transpose()?,
         })
     }
 }
 
-resource_like!(WatchedPod, Pod, pod => pod.metadata);
-
 #[cfg(test)]
 mod tests {
-    use kube::core::WatchEvent;
     use serde_json::json;
 
     use super::*;
@@ -96,20 +107,17 @@ mod tests {
             "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "host", "command": ["true"]}]},
             "status": {"phase": "Running"},
         });
-        let line = format!("{{\"type\":\"MODIFIED\",\"object\":{pod}}}");
-        let event: WatchEvent<WatchedPod> = serde_json::from_str(&line).expect("an event");
-        let WatchEvent::Modified(watched) = event else { panic!("{event:?}") };
+        let read = |json: String| WatchedPod::from_json(&Bytes::from(json)).expect("a pod");
+        let watched = read(pod.to_string());
         let whole: Pod = serde_json::from_value(pod).expect("a pod");
         assert_eq!(watched.metadata, ObjectMeta { labels: None, ..whole.metadata.clone() });
         let mut last = LastSpec::default();
-        assert_eq!(watched.clone().read(&mut last).expect("a pod"), whole);
-        assert_eq!(watched.clone().read(&mut last).expect("a pod"), whole, "its spec is the last one");
-        let mut other = watched;
-        other.whole.spec = Some(RawValue::from_string(r#"{"containers":[]}"#.to_owned()).expect("JSON"));
+        assert_eq!(watched.read(&mut last).expect("a pod"), whole);
+        assert_eq!(watched.read(&mut last).expect("a pod"), whole, "its spec is the last one");
+        let other = read(r#"{"metadata": {}, "spec": {"containers":[]}}"#.to_owned());
         let spec = other.read(&mut last).expect("a pod").spec.expect("a spec");
         assert_eq!(spec, PodSpec::default(), "another one is not taken for it");
-        let watched: WatchedPod =
-            serde_json::from_str(r#"{"metadata": {}, "spec": {"containers": 5}}"#).expect("read");
+        let watched = read(r#"{"metadata": {}, "spec": {"containers": 5}}"#.to_owned());
         assert!(watched.read(&mut last).is_err());
     }
 }

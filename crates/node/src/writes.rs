@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Resource;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::Request;
+use windlass_watch::Caller;
 
 /// The longest pause between two tries.
 const RETRY_MAX: Duration = Duration::from_secs(5);
@@ -30,11 +32,8 @@ pub(crate) fn longer(delay: Duration) -> Duration {
 }
 
 /// Patches a pod's status.
-pub(crate) fn status(
-    client: kube::Client,
-    pod: &Pod,
-    patch: serde_json::Value,
-) -> BoxFuture<'static, Outcome> {
+pub(crate) fn status(caller: &Caller, pod: &Pod, patch: serde_json::Value) -> BoxFuture<'static, Outcome> {
+    let caller = caller.clone();
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let name = pod.metadata.name.clone().unwrap_or_default();
     async move {
@@ -42,13 +41,21 @@ pub(crate) fn status(
         let patch = Patch::Strategic(patch);
         let request = pods.patch_subresource("status", &name, &PatchParams::default(), &patch);
         let result = match request {
-            // The pod that is answered is known, and not read.
-            Ok(request) => client.request_text(request).await,
+            Ok(request) => send(&caller, request).await,
             Err(error) => Err(kube::Error::BuildRequest(error)),
         };
         judge(result.err(), "patch status", &namespace, &name)
     }
     .boxed()
+}
+
+/// Sends a request of which only a refusal is read.
+async fn send(caller: &Caller, request: http::Request<Vec<u8>>) -> kube::Result<()> {
+    let answer = caller.send(request.map(Bytes::from)).await?;
+    if answer.status().is_success() {
+        return Ok(());
+    }
+    Err(windlass_watch::json_refusal(answer.status(), answer.body()))
 }
 
 /// Deletes a pod that has ended, at once and only this one. Tries until it is gone.

@@ -3,6 +3,7 @@
 mod common;
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use common::fixture::{Fixture, ends, never, phase, seen, status};
@@ -11,13 +12,14 @@ use common::oci::{log, node, node_that, node_with, script, waiting, waits_with};
 use common::{children, is_user, processes_in, processes_with, unique_sleep, wait_for, wait_for_text};
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::api::PostParams;
+use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 use tar::EntryType;
 use tokio::io::AsyncWriteExt;
 use windlass_node::images::manifest::Packing;
 use windlass_node::images::registry::Mirrors;
 use windlass_node::images::{Images, Policy, Settings};
+use windlass_node::memory;
 use windlass_node::oci::Kind;
 use windlass_node::streams::Nodes;
 use windlass_streams::{Exec, PodStreams, Streams};

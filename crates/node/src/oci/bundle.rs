@@ -1,4 +1,5 @@
-//! What a run of a container has on disk: its configuration, its own layer, and what the runtime needs.
+//! What a run of a container has: its own layer on the disk, and its configuration and what the runtime needs, which may be in
+//! memory.
 
 use std::fs;
 use std::io;
@@ -9,11 +10,13 @@ use k8s_openapi::api::core::v1::HostAlias;
 use rustix::fs::{FileType, Mode};
 use serde_json::Value;
 
-/// The files of a bundle.
+/// Its files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
-    /// The directory of all of them.
-    pub root: PathBuf,
+    /// The bundle of the runtime. Nothing in it is written by the container.
+    pub bundle: PathBuf,
+    /// What the container can write to.
+    pub disk: PathBuf,
     /// What the runtime calls the container.
     pub id: String,
     /// Where the files of the container appear.
@@ -24,6 +27,8 @@ pub struct Paths {
     pub work: PathBuf,
     /// Where parts of volumes are mounted from.
     pub mounts: PathBuf,
+    /// The files that say who and where it is: [`ETC_FILES`].
+    pub etc: PathBuf,
     /// A pipe that says that the container runs.
     pub started: PathBuf,
     /// What the runtime has to say.
@@ -33,38 +38,51 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// Of a run of a container, in the directory of its pod.
-    pub fn new(pod_directory: &Path, container: &str, run: i32) -> Self {
-        let id = format!("{container}.{run}");
-        let root = directory(pod_directory).join(&id);
-        let at = |name: &str| root.join(name);
+    /// Of a run of a container, in the directories of its pod: on the disk, and for what is needed only while it runs. One
+    /// with a copy of its image has that on the disk.
+    pub fn new(
+        pod_directory: &Path,
+        run_directory: &Path,
+        container: &str,
+        run: i32,
+        has_copy: bool,
+    ) -> Self {
+        let id = id(container, run);
+        let (bundle, disk) = (run_directory.join(&id), on_disk(pod_directory, container, run));
+        let at = |name: &str| bundle.join(name);
         Self {
-            rootfs: at("rootfs"),
-            upper: at("upper"),
-            work: at("work"),
+            rootfs: if has_copy { disk.join("rootfs") } else { at("rootfs") },
+            upper: disk.join("upper"),
+            work: disk.join("work"),
             mounts: at("mounts"),
+            etc: at("etc"),
             started: at("started"),
             errors: at("errors"),
             state: at("state"),
             id,
-            root,
+            bundle,
+            disk,
         }
     }
 
-    /// Makes them. What a try before this one left is removed.
-    pub fn make(&self, config: &Value) -> io::Result<()> {
-        remove(&self.root)?;
+    /// Makes them. What a try before this one left is removed. `etc`: what the files of that say, in their order.
+    pub fn make(&self, config: &Value, etc: &[String; 3]) -> io::Result<()> {
+        remove(&self.bundle)?;
+        remove(&self.disk)?;
         let private = |path: &Path| fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-        for directory in [&self.root, &self.mounts, &self.state, &self.work] {
+        for directory in [&self.bundle, &self.mounts, &self.etc, &self.state, &self.disk, &self.work] {
             private(directory)?;
         }
         // The root of the container: others than root have to get through it.
         for directory in [&self.rootfs, &self.upper] {
             fs::DirBuilder::new().mode(0o755).create(directory)?;
         }
+        for (name, text) in ETC_FILES.iter().zip(etc) {
+            fs::write(self.etc.join(name), text)?;
+        }
         let fifo = (FileType::Fifo, Mode::from_raw_mode(0o600));
         rustix::fs::mknodat(rustix::fs::CWD, &self.started, fifo.0, fifo.1, 0)?;
-        fs::write(self.root.join("config.json"), serde_json::to_vec(config)?)
+        fs::write(self.bundle.join("config.json"), serde_json::to_vec(config)?)
     }
 }
 
@@ -87,9 +105,18 @@ pub fn mount_points(data_dir: &Path) -> io::Result<PathBuf> {
 /// The files below `/etc` that every container has of its own.
 pub const ETC_FILES: [&str; 3] = ["hosts", "hostname", "resolv.conf"];
 
-/// Where the bundles of a pod are.
+fn id(container: &str, run: i32) -> String {
+    format!("{container}.{run}")
+}
+
+/// Where the containers of a pod write.
 pub fn directory(pod_directory: &Path) -> PathBuf {
     pod_directory.join("oci")
+}
+
+/// Where a run of a container does.
+pub fn on_disk(pod_directory: &Path, container: &str, run: i32) -> PathBuf {
+    directory(pod_directory).join(id(container, run))
 }
 
 /// What the runs of a container have written, of which there is at most one as a rule: the others are removed.
@@ -100,7 +127,7 @@ pub fn written(directory: &Path, container: &str) -> Vec<PathBuf> {
     own.map(|bundle| bundle.path().join("upper")).collect()
 }
 
-/// Removes a bundle. The container must have ended.
+/// Removes a bundle, or what a container has written. It must have ended.
 pub fn remove(root: &Path) -> io::Result<()> {
     match crate::images::store::remove_tree(root) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -144,7 +171,9 @@ mod tests {
     fn what_a_container_has_written_is_found_by_its_name() {
         let pod = tempfile::tempdir().expect("a directory");
         for (name, run) in [("a", 0), ("ab", 0), ("a", 3)] {
-            Paths::new(pod.path(), name, run).make(&Value::Null).expect("made");
+            Paths::new(pod.path(), &pod.path().join("run"), name, run, false)
+                .make(&Value::Null, &Default::default())
+                .expect("made");
         }
         let mut found = written(&directory(pod.path()), "a");
         found.sort();

@@ -76,28 +76,28 @@ impl Runtime {
 
     /// The command line that runs a bundle to its end. `errors` gets what the runtime itself has to say, `started` its
     /// process id when the container runs.
-    pub fn run(&self, bundle: &bundle::Paths) -> Vec<String> {
+    pub fn run(&self, paths: &bundle::Paths) -> Vec<String> {
         let text = |path: &Path| path.to_string_lossy().into_owned();
-        let mut argv = self.command(&bundle.state);
+        let mut argv = self.command(&paths.state);
         argv.extend([
             "--log".into(),
-            text(&bundle.errors),
+            text(&paths.errors),
             "--log-format".into(),
             "json".into(),
             "run".into(),
             "--bundle".into(),
-            text(&bundle.root),
+            text(&paths.bundle),
         ]);
         if self.kind == Kind::Crun {
-            argv.extend(["--pid-file".into(), text(&bundle.started)]);
+            argv.extend(["--pid-file".into(), text(&paths.started)]);
         }
-        argv.push(bundle.id.clone());
+        argv.push(paths.id.clone());
         argv
     }
 
     /// What stands before the command line of a process that joins a container.
-    pub fn exec(&self, bundle: &bundle::Paths) -> Vec<String> {
-        let mut argv = self.command(&bundle.state);
+    pub fn exec(&self, paths: &bundle::Paths) -> Vec<String> {
+        let mut argv = self.command(&paths.state);
         argv.push("exec".into());
         argv
     }

@@ -50,9 +50,11 @@ pub(crate) async fn process(
     if argv.is_empty() {
         return Err(Error::create(format!("no command specified for container {:?}", container.name)));
     }
-    let paths = Paths::new(&context.pod_directory(pod), &container.name, run);
-    make_etc(context, pod, &hostname, &services)?;
-    let all = all_mounts(context, pod, container, run, &environment)?;
+    let has_copy = context.copies_images.load(Ordering::Relaxed);
+    let (on_disk, while_it_runs) = (context.pod_directory(pod), context.run_directory(pod));
+    let paths = Paths::new(&on_disk, &while_it_runs, &container.name, run, has_copy);
+    let etc = etc(pod, &hostname, &services);
+    let all = all_mounts(context, pod, container, run, &environment, &paths.etc)?;
     let (all, parts) = split_parts(all, &paths.mounts);
     let text = |path| image.read(path, USERS_BYTES_MAX).unwrap_or_default();
     let (passwd, group) = (text("etc/passwd"), text("etc/group"));
@@ -96,9 +98,9 @@ pub(crate) async fn process(
         config["hooks"] =
             serde_json::json!({"poststart": [{"path": "/bin/sh", "args": ["sh", "-c", script]}]});
     }
-    let making = paths.make(&config);
-    making.map_err(|error| Error::create(format!("make bundle {}: {error}", paths.root.display())))?;
-    let layers = match context.copies_images.load(Ordering::Relaxed) {
+    let making = paths.make(&config, &etc);
+    making.map_err(|error| Error::create(format!("make bundle {}: {error}", paths.bundle.display())))?;
+    let layers = match has_copy {
         true => {
             copy(image.layers.clone(), paths.rootfs.clone()).await?;
             Vec::new()
@@ -126,6 +128,7 @@ pub(crate) async fn process(
         upper: paths.upper.clone(),
         work: paths.work.clone(),
         target: paths.rootfs.clone(),
+        small: paths.etc.clone(),
         has_devices: is_privileged,
         hidden: context.hidden.clone(),
         read_only: match oci.runtime.kind {
@@ -168,7 +171,7 @@ pub(crate) async fn process(
     let direct = has_own_user.then_some((environment, cwd));
     let (kind, prefix, id) = (oci.runtime.kind, oci.runtime.exec(&paths), paths.id.clone());
     let exec = Exec { kind, prefix, id, refused, direct };
-    Ok(Prepared { process, group, bundle: Some(paths.root), exec: Some(exec) })
+    Ok(Prepared { process, group, leaves: vec![paths.bundle, paths.disk], exec: Some(exec) })
 }
 
 async fn copy(layers: Vec<PathBuf>, into: PathBuf) -> Result<(), Error> {
@@ -243,13 +246,13 @@ fn all_mounts(
     container: &Container,
     run: i32,
     environment: &[(String, String)],
+    etc: &Path,
 ) -> Result<Vec<Mount>, Error> {
     let mut all = mounts::of(context, pod, container, environment).map_err(Error::config)?;
-    let directory = etc(context, pod);
     for name in bundle::ETC_FILES {
         let target = Path::new("/etc").join(name);
         if !all.iter().any(|mount| mount.target == target) {
-            all.push(Mount { source: directory.join(name), sub_path: None, target, is_read_only: false });
+            all.push(Mount { source: etc.join(name), sub_path: None, target, is_read_only: false });
         }
     }
     all.extend(mounts::message(context, pod, container, run).map_err(Error::create)?);
@@ -257,26 +260,13 @@ fn all_mounts(
     Ok(all)
 }
 
-/// Where the files are that say who and where a pod is.
-fn etc(context: &Context, pod: &Pod) -> PathBuf {
-    context.pod_directory(pod).join("etc")
-}
-
-/// Makes those files. Only once: the containers of a pod share them.
-fn make_etc(context: &Context, pod: &Pod, hostname: &str, services: &[Arc<Service>]) -> Result<(), Error> {
-    let directory = etc(context, pod);
-    if directory.join("resolv.conf").exists() {
-        return Ok(());
-    }
+/// What the files say that tell a container who and where it is, in the order of [`bundle::ETC_FILES`].
+fn etc(pod: &Pod, hostname: &str, services: &[Arc<Service>]) -> [String; 3] {
     let machine = |path| std::fs::read_to_string(path).unwrap_or_default();
     let aliases = pod.spec.as_ref().and_then(|spec| spec.host_aliases.clone()).unwrap_or_default();
     let services = services::names(services, pod.metadata.namespace.as_deref().unwrap_or_default());
     let hosts = bundle::hosts(&machine("/etc/hosts"), hostname, &aliases, &services);
-    let made = std::fs::create_dir_all(&directory)
-        .and_then(|()| std::fs::write(directory.join("hosts"), hosts))
-        .and_then(|()| std::fs::write(directory.join("hostname"), format!("{hostname}\n")))
-        .and_then(|()| std::fs::write(directory.join("resolv.conf"), machine("/etc/resolv.conf")));
-    made.map_err(|error| Error::create(format!("make {}: {error}", directory.display())))
+    [hosts, format!("{hostname}\n"), machine("/etc/resolv.conf")]
 }
 
 /// Where each mount comes from for the runtime. A part of a volume is mounted beside the bundle first, for the runtime

@@ -81,7 +81,7 @@ impl Work {
             && let Some((wanted, patch)) = self.patch_to(&verdict)
         {
             self.writing = Some(wanted);
-            let outcome = writes::status(self.context.config.client.clone(), &self.pod, patch).await;
+            let outcome = writes::status(&self.context.caller, &self.pod, patch).await;
             let is_retry = outcome == Outcome::Retry;
             self.on_written(outcome);
             if !is_retry {

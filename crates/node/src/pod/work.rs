@@ -53,8 +53,8 @@ pub(super) struct Work {
     pub(super) images: Vec<Progress>,
     /// The image of the run that is going on, which stays as long.
     running_images: Vec<Option<Arc<Image>>>,
-    /// The bundle of it.
-    bundles: Vec<Option<PathBuf>>,
+    /// What is removed when it has ended.
+    leaves: Vec<Vec<PathBuf>>,
     /// Bundles that are being removed.
     pub(super) removals: Vec<JoinHandle<()>>,
     /// The volumes of the pod are there.
@@ -103,7 +103,7 @@ impl Work {
             groups: vec![None; plans.len()],
             images: plans.iter().map(|_| Progress::default()).collect(),
             running_images: vec![None; plans.len()],
-            bundles: vec![None; plans.len()],
+            leaves: vec![Vec::new(); plans.len()],
             removals: Vec::new(),
             has_volumes: false,
             refresher: None,
@@ -268,10 +268,10 @@ impl Work {
             Ok((prepared, input.map_err(failed)?.unzip()))
         });
         match prepared {
-            Ok((Prepared { process, group, bundle, exec }, (input, given))) => {
+            Ok((Prepared { process, group, leaves, exec }, (input, given))) => {
                 self.groups[place] = group;
                 self.records[place].image_id = image.as_ref().map(|image| image.repo_digest.clone());
-                (self.running_images[place], self.bundles[place]) = (image, bundle);
+                (self.running_images[place], self.leaves[place]) = (image, leaves);
                 let limits = &self.context.config.crash_backoff;
                 lifecycle::started(&mut self.records[place], Timestamp::now(), limits);
                 let notices = self.notices.clone();
@@ -378,10 +378,10 @@ impl Work {
                 };
                 lifecycle::held(&mut self.records[place], waiting);
                 // The next try is of the same run, and makes its files anew.
-                self.bundles[place] = None;
+                self.leaves[place].clear();
             }
             Event::Failed(error) if self.context.is_overlay_refused(&error) => {
-                self.bundles[place] = None;
+                self.leaves[place].clear();
                 let name = &self.plans[place].name;
                 let run = self.records[place].restart_count;
                 let log = logs::path(&self.context.logs, prepare::pod_name(&self.pod), name, run);
@@ -402,11 +402,14 @@ impl Work {
             group.remove();
         }
         self.running_images[place] = None;
-        if let Some(bundle) = self.bundles[place].take() {
+        let leaves = std::mem::take(&mut self.leaves[place]);
+        if !leaves.is_empty() {
             self.removals.retain(|removal| !removal.is_finished());
             self.removals.push(tokio::task::spawn_blocking(move || {
-                if let Err(error) = oci::bundle::remove(&bundle) {
-                    tracing::warn!(%error, path = %bundle.display(), "remove a bundle");
+                for path in leaves {
+                    if let Err(error) = oci::bundle::remove(&path) {
+                        tracing::warn!(%error, path = %path.display(), "remove what a container has left");
+                    }
                 }
             }));
         }

@@ -188,14 +188,42 @@ async fn a_deleted_pod_gets_its_grace_and_nothing_of_it_is_left() {
         let (_, last) = fixture.watch(name, true, |pod| pod.is_none_or(|pod| phase(pod) == "Failed")).await;
         assert_eq!(ends(&last.expect("still there")), [want], "{name}");
         assert_eq!(processes_with(&sleep), [0; 0], "{name}");
-        let bundle = fixture
-            .directory
-            .path()
-            .join("pods")
-            .join(pod.metadata.uid.as_deref().expect("a uid"))
-            .join("oci/c.0");
-        wait_for("the bundle to go", || (!bundle.exists()).then_some(())).await;
+        let uid = pod.metadata.uid.as_deref().expect("a uid");
+        let at = |place: &str| fixture.directory.path().join(place).join(uid);
+        let left = [at("pods").join("oci/c.0"), at("run").join("c.0")];
+        wait_for("its files to go", || (!left.iter().any(|path| path.exists())).then_some(())).await;
     }
+}
+
+#[tokio::test]
+async fn what_a_container_needs_only_while_it_runs_can_be_in_memory_and_what_it_writes_is_not() {
+    let layout = tempfile::tempdir().expect("a directory");
+    write_layout(layout.path(), "test/busybox:1", &busybox(json!({})));
+    let settings = Settings { image_dirs: vec![layout.path().to_owned()], ..Settings::default() };
+    let memory = tempfile::tempdir_in(memory::directory().expect("memory")).expect("a directory");
+    let (fixture, _, _kept) =
+        node_that(RUNTIME, settings, |config| config.run_dir = memory.path().join("here")).await;
+    // A megabyte may be added to these files, not more.
+    let full = "echo mine > /etc/hosts || exit 8; head -c 3000000 /dev/zero > /etc/hosts && exit 9; \
+                head -c 3000000 /dev/zero > /written; echo ready; while :; do sleep 0.01; done";
+    let mut spec = never(json!([script(full)]));
+    spec["terminationGracePeriodSeconds"] = json!(0);
+    fixture.create("p", spec).await;
+    let pod = fixture.running("p").await;
+    wait_for_text(&fixture.log(&pod, "c", 0), "ready").await;
+    let uid = pod.metadata.uid.as_deref().expect("a uid");
+    let of_pod = memory.path().join("here").join(uid);
+    assert!(of_pod.join("c.0/config.json").is_file());
+    // Mounts are seen by the container only.
+    let taken = Command::new("du").arg("-sk").arg(&of_pod).output().expect("du is there").stdout;
+    let taken: u64 = String::from_utf8_lossy(&taken).split('\t').next().expect("a number").parse().expect("one");
+    assert!(taken < 100, "{taken} KiB");
+    let written = fixture.directory.path().join("pods").join(uid).join("oci/c.0/upper/written");
+    assert_eq!(std::fs::metadata(written).expect("written").len(), 3_000_000);
+    fixture.pods.delete("p", &DeleteParams::default().grace_period(0)).await.expect("deleted");
+    wait_for("its files to go", || (!of_pod.exists()).then_some(())).await;
+    fixture.agent.shutdown(Duration::ZERO).await;
+    assert_eq!(std::fs::read_dir(memory.path()).expect("a directory").count(), 0, "nothing is left");
 }
 
 #[tokio::test]
