@@ -1,7 +1,7 @@
 //! How far containers of the host runtime are kept apart from this machine: what is asked for, and what a node can give.
 //!
-//! Not by default. A Job that somebody runs on a machine of their own writes its results to its working directory, and those
-//! have to stay; and the first process of a pid namespace is not ended by signals that it does not handle.
+//! As far as possible on a node of a server, as containers are; not in `windlass run`: a Job that somebody runs on a machine of
+//! their own writes its results to its working directory, and those have to stay.
 
 use std::fmt;
 use std::path::Path;

@@ -411,9 +411,10 @@ struct HostArgs {
     runtime: Option<Runtime>,
 
     /// Keep containers of the host runtime apart from this machine: `pid` (they see no other processes), `files` (what they
-    /// write outside volumes goes with them), both, `auto` (as much as the kernel allows) or `none`
-    #[arg(long, value_name = "KINDS", default_value = "none")]
-    isolation: Wanted,
+    /// write outside volumes goes with them), both, `auto` (as much as the kernel allows) or `none`. The default of `run` is
+    /// `none`, for its results have to stay; that of `server` and `node` is `auto`
+    #[arg(long, value_name = "KINDS")]
+    isolation: Option<Wanted>,
 }
 
 // No comment for rustdoc here, as above.
@@ -572,7 +573,7 @@ impl From<RunArgs> for run::Options {
             gates: args.feature_gates,
             disrupt: args.disrupt,
             runs_any_image_on_host: matches!(args.host.runtime, Some(Runtime::Host)),
-            isolation: args.host.isolation,
+            isolation: args.host.isolation.unwrap_or_default(),
             images: args.images.into(),
             keep: args.keep,
             logs: match args.logs {
@@ -605,7 +606,7 @@ impl From<ServerArgs> for server::Options {
             backoff_max: args.backoff.backoff_max,
             runs_any_image_on_host: matches!(args.host.runtime, Some(Runtime::Host)),
             log_limits: args.logs.into(),
-            isolation: args.host.isolation,
+            isolation: args.host.isolation.unwrap_or(Wanted::Most),
             images: args.images.into(),
         }
     }
@@ -640,7 +641,7 @@ impl TryFrom<NodeArgs> for node::Options {
             pids_max: args.pod_pids_limit,
             runs_any_image_on_host: matches!(args.host.runtime, Some(Runtime::Host)),
             log_limits: args.logs.into(),
-            isolation: args.host.isolation,
+            isolation: args.host.isolation.unwrap_or(Wanted::Most),
             images: args.images.into(),
         })
     }
@@ -708,7 +709,7 @@ mod tests {
     fn flags_of_a_server_reach_its_options() {
         let line = "windlass server --data-dir d --listen [::1]:1 --allow-remote --kubeconfig k --nodes 0 \
                     --audit-log-path a --audit-log-maxsize 3 --audit-log-maxbackup 4 \
-                    --backoff-base 1s --backoff-max 2s --feature-gates JobPodFailurePolicy=false --runtime host --isolation auto \
+                    --backoff-base 1s --backoff-max 2s --feature-gates JobPodFailurePolicy=false --runtime host --isolation pid \
                     --container-log-max-size 1Ki --container-log-max-files 2 --image-mirror a=https://b --image-mirror c=https://d --image-dir e";
         let command = Cli::try_parse_from(line.split_whitespace()).expect("parses").command;
         let Command::Server(args) = command else { panic!("{command:?}") };
@@ -727,7 +728,7 @@ mod tests {
             backoff_max: Duration::from_secs(2),
             runs_any_image_on_host: true,
             log_limits: LogLimits { bytes_max: 1024, files_max: 2 },
-            isolation: Wanted::Most,
+            isolation: "pid".parse().expect("a kind"),
             images: images::Options {
                 mirrors: vec!["a=https://b".into(), "c=https://d".into()],
                 directories: vec!["e".into()],
@@ -740,7 +741,7 @@ mod tests {
     fn flags_of_a_node_reach_its_options() {
         let line = "windlass node --server https://s:1 --token -t --certificate-authority ca --name n --data-dir d \
                     --shutdown-grace-period 9s --shutdown-grace-period-critical-pods 2s --evict --pod-pids-limit 7 \
-                    --feature-gates PodDisruptionConditions=false --runtime host --isolation auto";
+                    --feature-gates PodDisruptionConditions=false --runtime host --isolation pid";
         let command = Cli::try_parse_from(line.split_whitespace()).expect("parses").command;
         let Command::Node(args) = command else { panic!("{command:?}") };
         let expected = node::Options {
@@ -754,7 +755,7 @@ mod tests {
             pids_max: Some(7),
             runs_any_image_on_host: true,
             log_limits: LogLimits::default(),
-            isolation: Wanted::Most,
+            isolation: "pid".parse().expect("a kind"),
             images: images::Options::default(),
         };
         assert_eq!(node::Options::try_from(args), Ok(expected));
@@ -762,6 +763,19 @@ mod tests {
         {
             assert!(Cli::try_parse_from(bad.split_whitespace()).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn what_a_server_runs_is_kept_apart_unless_somebody_says_otherwise_and_what_a_run_runs_is_not() {
+        let parse = |line: &str| Cli::try_parse_from(line.split_whitespace()).expect("parses").command;
+        let Command::Run(args) = parse("windlass run f.yaml") else { panic!("a run") };
+        assert_eq!(run::Options::from(args).isolation, Wanted::default());
+        let Command::Server(args) = parse("windlass server") else { panic!("a server") };
+        assert_eq!(server::Options::from(args).isolation, Wanted::Most);
+        let Command::Node(args) = parse("windlass node --kubeconfig k --data-dir d") else {
+            panic!("a node")
+        };
+        assert_eq!(node::Options::try_from(args).expect("options").isolation, Wanted::Most);
     }
 
     #[test]

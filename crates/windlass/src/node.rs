@@ -20,7 +20,7 @@ use windlass_node::isolation::Wanted;
 use windlass_node::machine::Machine;
 use windlass_node::runtimes::LogLimits;
 use windlass_node::streams::Nodes;
-use windlass_node::{Agent, Eviction, pressure, shutdown};
+use windlass_node::{Agent, Eviction, memory, pressure, shutdown};
 
 use crate::{EXIT_BAD_INPUT, EXIT_FAILED, images, report, with_threads};
 
@@ -112,6 +112,7 @@ async fn run(options: &Options) -> Result<(), Error> {
     std::fs::create_dir_all(&options.data_dir).map_err(|error| start(&error))?;
     let data_dir = std::fs::canonicalize(&options.data_dir).map_err(|error| start(&error))?;
     let mut node = windlass_node::Config::new(client.clone(), name.clone(), &data_dir);
+    node.run_dir = memory::directory_of(&data_dir).unwrap_or(node.run_dir);
     node.runtime_override_host = options.runs_any_image_on_host;
     node.isolation = options.isolation;
     node.oci = images::runtime(&options.images, &data_dir.join("images")).map_err(Error::Start)?;

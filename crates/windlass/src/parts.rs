@@ -64,6 +64,8 @@ pub struct Node {
     pub name: String,
     /// Where it keeps logs.
     pub directory: PathBuf,
+    /// Where it keeps what containers need only while they run, if there is such a place in memory.
+    pub run_directory: Option<PathBuf>,
     /// What it offers.
     pub capacity: Capacity,
 }
@@ -109,6 +111,8 @@ impl Parts {
             // Nobody reads the events of a run.
             pod_events: setup.keeps_house,
             looks_share: if setup.keeps_house { job::Config::default().looks_share } else { RUN_LOOKS_SHARE },
+            // Writes of a run are done when they are sent.
+            releases_in_turn: !setup.keeps_house,
             ..job::Config::default()
         };
         let metrics = config.metrics.clone();
@@ -131,6 +135,7 @@ impl Parts {
         let mut agents = Vec::new();
         for node in setup.nodes {
             let mut config = windlass_node::Config::new(client.clone(), node.name, node.directory);
+            config.run_dir = node.run_directory.unwrap_or(config.run_dir);
             config.capacity = node.capacity;
             config.runtime_override_host = setup.runs_any_image_on_host;
             config.isolation = setup.isolation;

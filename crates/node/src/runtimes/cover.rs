@@ -17,7 +17,7 @@ use rustix::fs::StatVfsMountFlags;
 use rustix::mount::{MountFlags, UnmountFlags};
 use serde::{Deserialize, Serialize};
 
-use super::sandbox::{Named, Result, is_kernels, mount_overlay, set_access, unescape};
+use super::sandbox::{Named, Result, is_kernels, mount_overlay, mount_points, set_access};
 
 /// Where such a view is made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,9 +82,7 @@ impl Cover {
 
     /// The mounts of a machine that are part of the view, those first that others are in.
     fn points(&self, table: &str) -> BTreeSet<PathBuf> {
-        let points =
-            table.lines().filter_map(|line| line.split(' ').nth(4)).map(|text| PathBuf::from(unescape(text)));
-        points.filter(|point| !is_kernels(point) && !point.starts_with(&self.agent)).collect()
+        mount_points(table).filter(|point| !is_kernels(point) && !point.starts_with(&self.agent)).collect()
     }
 
     fn lay_over(&self, point: &Path, target: &Path, number: usize) -> Result<()> {

@@ -35,7 +35,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Rlimit, Signal, WaitOptions, WaitStatus};
@@ -52,7 +52,7 @@ use super::sealed::Sealed;
 use super::socket::{self, Incoming};
 use super::spawn::{self, Start};
 use super::{apart, holder, streams, takeover};
-use crate::cgroup;
+use crate::cgroup::{self, Gathered};
 
 /// The environment variable that says to which container a process belongs.
 pub const MARKER: &str = "WINDLASS_CONTAINER";
@@ -131,15 +131,24 @@ fn serve() -> io::Result<()> {
     }
     let files = takeover::raise_file_limit();
     let mut groups = BTreeSet::new();
+    let gathered = std::env::var_os(PLACE).and_then(|place| gather(Path::new(&place)));
     let kept = keep(socket, files, &mut groups);
     let result = tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(kept);
     kill_everything();
+    if let Some(gathered) = gathered {
+        gathered.leave();
+    }
     // An agent that was killed has left them, and one of a single run has no successor.
     for group in &groups {
         cgroup::sweep(group);
         cgroup::remove(group);
     }
     result
+}
+
+/// Makes one group of all that is run for the agent with this directory, where that costs nothing.
+fn gather(place: &Path) -> Option<Gathered> {
+    Gathered::this_process(&cgroup::Layout::of_this_process()?.of_agent(place).ok()?)
 }
 
 /// Answers requests until the agent closes the socket. `groups` are then those of the agent in which it made others.
@@ -696,7 +705,7 @@ impl Given {
     /// What the process has for its three streams, and where that comes from which it prints.
     fn connect(self) -> io::Result<([OwnedFd; 3], Receiver)> {
         let stdin = match self {
-            Self::Nothing => File::open("/dev/null")?.into(),
+            Self::Nothing => nothing()?,
             Self::Pipe(stdin) => stdin,
             Self::Terminal { theirs, ours } => {
                 let streams = [theirs.try_clone()?, theirs.try_clone()?, theirs];
@@ -705,8 +714,22 @@ impl Given {
         };
         let (reader, writer) = io::pipe()?;
         let streams = [stdin, writer.try_clone()?.into(), writer.into()];
-        Ok((streams, Receiver::from_owned_fd(reader.into())?))
+        rustix::io::ioctl_fionbio(&reader, true)?;
+        Ok((streams, Receiver::from_owned_fd_unchecked(reader.into())?))
     }
+}
+
+/// A descriptor of what has nothing to read. It is opened once.
+fn nothing() -> io::Result<OwnedFd> {
+    static NOTHING: OnceLock<File> = OnceLock::new();
+    let file = match NOTHING.get() {
+        Some(file) => file,
+        None => {
+            let file = File::open("/dev/null")?;
+            NOTHING.get_or_init(|| file)
+        }
+    };
+    Ok(file.try_clone()?.into())
 }
 
 /// Where the next process of the keeper is started.

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
@@ -71,6 +71,9 @@ pub struct Sandbox {
 /// Where devices are.
 const DEVICES: &str = "/dev";
 
+/// How much a container can add to the small files that it is given: `/etc/hosts` and the like.
+const SMALL_BYTES: usize = 1 << 20;
+
 /// How the error begins of an image that the kernel does not mount.
 pub(crate) const IMAGE_REFUSED: &str = "mount the image at";
 
@@ -85,6 +88,8 @@ pub struct Root {
     pub work: PathBuf,
     /// Where it appears.
     pub target: PathBuf,
+    /// A directory of small files that are its own: they are copied to where no more than a megabyte can be added.
+    pub small: PathBuf,
     /// Devices in it can be used.
     pub has_devices: bool,
     /// What the runtime must not see: the second version of control groups, where both are mounted, confuses it.
@@ -270,6 +275,7 @@ impl Sandbox {
         }
         root.read_only.iter().try_for_each(|path| set_access(path, true))?;
         root.mount()?;
+        copy_small(&root.small)?;
         // What volumes have a part of is found now, so that no link can lead elsewhere later.
         for mount in &self.mounts {
             let what = || mount.text();
@@ -369,6 +375,26 @@ impl Root {
     }
 }
 
+/// Lays a file system in memory over a directory, with copies of the files that are in it.
+fn copy_small(directory: &Path) -> Result<()> {
+    let what = || format!("copy the files of {}", directory.display());
+    let read = |entry: io::Result<fs::DirEntry>| {
+        let path = entry?.path();
+        fs::read(&path).map(|bytes| (path, bytes))
+    };
+    let files: Vec<(PathBuf, Vec<u8>)> =
+        fs::read_dir(directory).and_then(|entries| entries.map(read).collect()).named(what)?;
+    let taken: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();
+    let options = std::ffi::CString::new(format!("size={},mode=755", SMALL_BYTES + taken)).named(what)?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    rustix::mount::mount("windlass", directory, "tmpfs", flags, options.as_c_str()).named(what)?;
+    let write = |(path, bytes): &(PathBuf, Vec<u8>)| {
+        fs::write(path, bytes)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o644))
+    };
+    files.iter().try_for_each(write).named(what)
+}
+
 /// Mounts directories over each other, the uppermost first, with one above them that is written to and goes with the
 /// container. `more`: options, each with a comma before it.
 pub(super) fn mount_overlay(
@@ -450,13 +476,18 @@ pub(super) fn mount_proc() -> Result<()> {
 /// Takes the right to write from every mount of the machine, but for those of devices and the kernel.
 fn make_read_only() -> Result<()> {
     let table = fs::read_to_string("/proc/self/mountinfo").named(|| "read /proc/self/mountinfo".into())?;
-    for point in table.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape) {
+    for point in mount_points(&table) {
         // One that is covered by another can't be reached, neither by us nor by the container.
-        if !is_kernels(Path::new(&point)) && Path::new(&point).exists() {
-            set_access(Path::new(&point), true)?;
+        if !is_kernels(&point) && point.exists() {
+            set_access(&point, true)?;
         }
     }
     Ok(())
+}
+
+/// Where something is mounted, by `/proc/self/mountinfo`.
+pub(super) fn mount_points(table: &str) -> impl Iterator<Item = PathBuf> {
+    table.lines().filter_map(|line| line.split(' ').nth(4)).map(|text| unescape(text).into())
 }
 
 /// Whether what is mounted there is of devices or the kernel.
@@ -465,7 +496,7 @@ pub(super) fn is_kernels(point: &Path) -> bool {
 }
 
 /// As the kernel writes paths: a space is `\040`.
-pub(super) fn unescape(text: &str) -> String {
+fn unescape(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, after @ ..] = rest {
@@ -654,9 +685,8 @@ fn lay_over(stage: &Path, devices: &Path, kept: &BTreeSet<PathBuf>) -> io::Resul
 
 /// What is mounted in a directory, but not in what is: from `/proc/self/mountinfo`.
 fn mounts_in(table: &str, directory: &Path) -> BTreeSet<PathBuf> {
-    let points = table.lines().filter_map(|line| line.split(' ').nth(4)).map(|text| unescape(text).into());
-    let inside: BTreeSet<PathBuf> =
-        points.filter(|point: &PathBuf| point.starts_with(directory) && point != directory).collect();
+    let is_inside = |point: &PathBuf| point.starts_with(directory) && point != directory;
+    let inside: BTreeSet<PathBuf> = mount_points(table).filter(is_inside).collect();
     let is_first = |point: &&PathBuf| !inside.iter().any(|other| point.starts_with(other) && *point != other);
     inside.iter().filter(is_first).cloned().collect()
 }

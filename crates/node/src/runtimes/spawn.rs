@@ -13,6 +13,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 
@@ -22,6 +23,8 @@ const STACK_BYTES: usize = 64 << 10;
 const PATH_DEFAULT: &str = "/bin:/usr/bin";
 /// What runs a script that does not name its interpreter, as the C library does.
 const SHELL: &str = "/bin/sh";
+/// How long it is known where a program was found. One that somebody puts in a directory before that is found later by so much.
+const FOUND_FOR: Duration = Duration::from_secs(1);
 /// The exit code of a process that could not run its program; nobody sees it.
 const EXIT_NOT_RUN: c_int = 127;
 
@@ -45,6 +48,10 @@ pub(super) struct Start<'a> {
 struct Ready {
     /// Where the program may be, in the order in which it is looked for.
     programs: Vec<CString>,
+    /// Which of them it was a moment ago.
+    known: Option<usize>,
+    /// Which of them is tried.
+    tried: usize,
     /// Ends with null.
     argv: Vec<*const c_char>,
     /// The shell, room for the program, its arguments, null.
@@ -63,7 +70,7 @@ struct Ready {
 }
 
 impl Ready {
-    fn new(start: &Start<'_>) -> Result<Self, NulError> {
+    fn new(start: &Start<'_>, sought: Sought<'_>, known: Option<usize>) -> Result<Self, NulError> {
         let (mut argv, mut texts) = (Vec::new(), Vec::new());
         for argument in start.argv {
             texts.push(CString::new(argument.as_str())?);
@@ -82,10 +89,10 @@ impl Ready {
         }
         [&mut argv, &mut script, &mut env].into_iter().for_each(|list| list.push(ptr::null()));
         texts.push(shell);
-        let program = start.argv.first().map_or("", String::as_str);
-        let path = variables.get("PATH").copied().unwrap_or(PATH_DEFAULT);
         Ok(Self {
-            programs: programs(program, path)?,
+            programs: sought.programs()?,
+            known,
+            tried: 0,
             argv,
             script,
             env,
@@ -100,27 +107,83 @@ impl Ready {
     }
 }
 
-/// Where a program may be: at its path, or under its name in one of the directories.
-fn programs(program: &str, path: &str) -> Result<Vec<CString>, NulError> {
-    if program.is_empty() || program.contains('/') {
-        return Ok(vec![CString::new(program)?]);
+/// A program, and the directories in which it is looked for.
+#[derive(Clone, Copy)]
+struct Sought<'a> {
+    program: &'a str,
+    path: &'a str,
+}
+
+impl<'a> Sought<'a> {
+    fn of(start: &Start<'a>) -> Self {
+        let path = start.env.iter().rev().find(|(name, _)| name == "PATH");
+        Self {
+            program: start.argv.first().map_or("", String::as_str),
+            path: path.map_or(PATH_DEFAULT, |(_, value)| value),
+        }
     }
-    let directories = path.split(':').map(|directory| if directory.is_empty() { "." } else { directory });
-    directories.map(|directory| CString::new(format!("{directory}/{program}"))).collect()
+
+    /// Where it may be: at its path, or under its name in one of the directories.
+    fn programs(self) -> Result<Vec<CString>, NulError> {
+        let Self { program, path } = self;
+        if program.is_empty() || program.contains('/') {
+            return Ok(vec![CString::new(program)?]);
+        }
+        let directories = path.split(':').map(|directory| if directory.is_empty() { "." } else { directory });
+        directories.map(|directory| CString::new(format!("{directory}/{program}"))).collect()
+    }
+}
+
+/// Where the program was that was looked for last: those of a Job are in the same place, after as many where they are not.
+#[derive(Debug, Default)]
+struct Found {
+    program: String,
+    path: String,
+    place: usize,
+    since: Option<Instant>,
+}
+
+impl Found {
+    /// The place, if it is known well enough.
+    fn place(&self, sought: Sought<'_>, now: Instant) -> Option<usize> {
+        let is_new = self.since.is_some_and(|since| now.duration_since(since) < FOUND_FOR);
+        (is_new && self.program == sought.program && self.path == sought.path).then_some(self.place)
+    }
+
+    /// It was found there just now, by looking at all places before.
+    fn note(&mut self, sought: Sought<'_>, place: usize, now: Instant) {
+        let mut looked_at = sought.path.split(':').take(place + 1);
+        // Others are elsewhere for each process.
+        let is_same_for_all = looked_at.all(|directory| directory.starts_with('/'));
+        self.since = is_same_for_all.then_some(now);
+        self.place = place;
+        sought.program.clone_into(&mut self.program);
+        sought.path.clone_into(&mut self.path);
+    }
 }
 
 thread_local! {
+    static FOUND: RefCell<Found> = RefCell::default();
     /// What a process stands on until it runs its program: one for all, because the keeper stands still for so long.
     static STACK: RefCell<Vec<u128>> = RefCell::new(vec![0; STACK_BYTES / size_of::<u128>()]);
 }
 
 /// Starts a process, and returns its pid once it runs its program.
 pub(super) fn start(start: &Start<'_>) -> io::Result<i32> {
-    STACK.with_borrow_mut(|stack| start_on(stack, start))
+    let (sought, now) = (Sought::of(start), Instant::now());
+    let known = FOUND.with_borrow(|found| found.place(sought, now));
+    let mut ready = Ready::new(start, sought, known)?;
+    let pid = STACK.with_borrow_mut(|stack| start_on(stack, &mut ready))?;
+    // Written by the other process, unseen by the compiler.
+    // SAFETY: it is a number of ours.
+    let place = unsafe { (&raw const ready.tried).read_volatile() };
+    if known != Some(place) {
+        FOUND.with_borrow_mut(|found| found.note(sought, place, now));
+    }
+    Ok(pid)
 }
 
-fn start_on(stack: &mut [u128], start: &Start<'_>) -> io::Result<i32> {
-    let mut ready = Ready::new(start)?;
+fn start_on(stack: &mut [u128], ready: &mut Ready) -> io::Result<i32> {
     let top = stack.as_mut_ptr_range().end.cast::<c_void>();
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     // No handler of the keeper may run in the process: it would take its memory for its own.
@@ -128,12 +191,11 @@ fn start_on(stack: &mut [u128], start: &Start<'_>) -> io::Result<i32> {
     // SAFETY: the new process runs `child` on a stack of its own and the memory of this thread, the keeper's only one, which
     // stands still until the other has ended or has memory of its own. `child` makes system calls on what stands in
     // `ready`, which lives until then, and writes to nothing else.
-    let pid = unsafe { libc::clone(child, top, flags, (&raw mut ready).cast()) };
+    let pid = unsafe { libc::clone(child, top, flags, ptr::from_mut(ready).cast()) };
     let cloned = if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(pid) };
     drop(mask);
     let pid = cloned?;
-    // Written by the other process, unseen by the compiler.
-    // SAFETY: it is a number of ours.
+    // SAFETY: as `tried`.
     match unsafe { (&raw const ready.error).read_volatile() } {
         0 => Ok(pid),
         error => {
@@ -187,7 +249,10 @@ fn prepare(ready: &Ready) -> rustix::io::Result<()> {
 /// Runs the first program that is there; returns why there is none.
 fn run(ready: &mut Ready) -> c_int {
     let (mut last, mut is_denied) = (libc::ENOENT, false);
-    for program in &ready.programs {
+    for place in ready.known.into_iter().chain(0..ready.programs.len()) {
+        let program = &ready.programs[place];
+        // SAFETY: `start` reads it when this process runs its program.
+        unsafe { (&raw mut ready.tried).write_volatile(place) };
         // SAFETY: lists of texts that end with null.
         unsafe { libc::execve(program.as_ptr(), ready.argv.as_ptr(), ready.env.as_ptr()) };
         match last_error().raw_os_error() {
@@ -334,10 +399,41 @@ mod tests {
 
     #[test]
     fn a_program_is_looked_for_in_all_directories_in_their_order() {
-        let places = |program, path| programs(program, path).expect("no null").into_iter();
+        let places = |program, path| Sought { program, path }.programs().expect("no null").into_iter();
         let texts = |program, path| places(program, path).map(|it| it.into_string().expect("text"));
         assert!(texts("a", "/x:/y/").eq(["/x/a", "/y//a"]));
         assert!(texts("a", "::/x").eq(["./a", "./a", "/x/a"]));
         assert!(texts("./a", "/x").eq(["./a"]));
+    }
+
+    #[test]
+    fn where_a_program_was_found_is_known_for_a_second() {
+        let (sought, now) = (Sought { program: "a", path: "/x:/y:z" }, Instant::now());
+        let mut found = Found::default();
+        assert_eq!(found.place(sought, now), None, "nothing was looked for yet");
+        found.note(sought, 1, now);
+        assert_eq!(found.place(sought, now + FOUND_FOR / 2), Some(1));
+        assert_eq!(found.place(sought, now + FOUND_FOR), None);
+        assert_eq!(found.place(Sought { program: "b", ..sought }, now), None);
+        assert_eq!(found.place(Sought { path: "/x:/y", ..sought }, now), None);
+        found.note(sought, 2, now);
+        assert_eq!(found.place(sought, now), None, "z is another place for each process");
+    }
+
+    #[test]
+    fn a_program_that_is_not_any_more_where_it_was_found_is_looked_for() {
+        let (one, two) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("another"));
+        let path = format!("{}:{}", one.path().display(), two.path().display());
+        let put = |directory: &Path, text: &str| {
+            std::fs::write(directory.join("p"), format!("#!/bin/sh\necho {text}\n")).expect("written");
+            std::fs::set_permissions(directory.join("p"), std::fs::Permissions::from_mode(0o755))
+                .expect("made executable");
+        };
+        let run = || printed(&["p"], &[("PATH", &path)], Path::new("/")).expect("it runs").0;
+        put(two.path(), "two");
+        assert_eq!(run(), "two\n");
+        put(one.path(), "one");
+        std::fs::remove_file(two.path().join("p")).expect("removed");
+        assert_eq!(run(), "one\n");
     }
 }

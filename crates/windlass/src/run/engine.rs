@@ -44,7 +44,7 @@ impl Engine {
             accounts: Accounts::Ignored,
             ..windlass_apiserver::Config::default()
         });
-        let client = kube::Client::new(server.own_router_without_figures(), "default");
+        let client = kube::Client::new(server.own_service_without_figures(), "default");
         Self { server, client, parts: None }
     }
 

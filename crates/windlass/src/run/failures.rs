@@ -32,6 +32,7 @@ impl Failures {
     pub fn new(client: kube::Client) -> Self {
         let failed = watcher::Config::default().fields("status.phase=Failed");
         let events = watcher(Api::<Pod>::all(client.clone()), failed).default_backoff().boxed();
+        let events = windlass_watch::unhurried(events).boxed();
         Self { client, events, known: HashMap::new(), unheard: VecDeque::new() }
     }
 

@@ -45,7 +45,7 @@ pub struct Session<'a> {
     /// The longest that a pod may take to end.
     pub grace_max: Duration,
     /// Removed at the end.
-    pub temporary: Option<tempfile::TempDir>,
+    pub temporary: Vec<tempfile::TempDir>,
     /// Who interrupts.
     pub signals: Signals,
     /// Shows what pods print.
@@ -95,7 +95,7 @@ impl Session<'_> {
             Seen::Timeout => self.end_pods("timed out").await,
         }
         self.screen.clear();
-        drop(self.temporary.take());
+        self.temporary.clear();
         if let Some(keep) = &self.options.keep {
             self.screen.line(Tone::Plain, &format!("logs are in {}", keep.join("logs").display()));
         }

@@ -8,11 +8,12 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
 use serde::Deserialize;
+use tempfile::TempDir;
 use tokio::sync::mpsc;
 use windlass_api::Gates;
 use windlass_job::backoff::Backoff;
 use windlass_job::{JobFacts, Settings};
-use windlass_node::Capacity;
+use windlass_node::{Capacity, memory};
 
 use super::engine::Engine;
 use super::failures::Failures;
@@ -113,6 +114,7 @@ pub async fn start<'a>(options: &'a Options, screen: &Screen) -> Result<Option<S
         true => images::runtime(&options.images, &image_directory(&data_dir)).map_err(Error::Start)?,
         false => None,
     };
+    let in_memory = oci.as_ref().and_then(|_| temporary_name().tempdir_in(memory::directory()?).ok());
     let setup = Setup {
         gates: options.gates,
         settings: Settings {
@@ -123,7 +125,7 @@ pub async fn start<'a>(options: &'a Options, screen: &Screen) -> Result<Option<S
             ..Settings::default()
         },
         observer: Some(Arc::new(Listener(hear.clone()))),
-        nodes: nodes(options.nodes, &data_dir),
+        nodes: nodes(options.nodes, &data_dir, in_memory.as_ref().map(TempDir::path)),
         runs_any_image_on_host: options.runs_any_image_on_host,
         isolation: options.isolation,
         oci,
@@ -153,7 +155,7 @@ pub async fn start<'a>(options: &'a Options, screen: &Screen) -> Result<Option<S
         heard,
         failures,
         grace_max,
-        temporary,
+        temporary: [temporary, in_memory].into_iter().flatten().collect(),
         signals,
         logs,
         deadline,
@@ -162,12 +164,13 @@ pub async fn start<'a>(options: &'a Options, screen: &Screen) -> Result<Option<S
 }
 
 /// Shares of this machine; one that is alone keeps its files right in the directory.
-fn nodes(count: u32, data_dir: &Path) -> Vec<Node> {
+fn nodes(count: u32, data_dir: &Path, in_memory: Option<&Path>) -> Vec<Node> {
     let directories = node_directories(count, data_dir).into_iter().zip(1_u32..);
     directories
         .map(|(directory, number)| Node {
             name: if count == 1 { NODE.to_owned() } else { format!("node-{number}") },
             directory,
+            run_directory: in_memory.map(|place| place.join(number.to_string())),
             capacity: Capacity { pods: PODS_MAX, ..Capacity::of_this_machine() },
         })
         .collect()
@@ -251,10 +254,16 @@ fn read(file: &Path) -> Result<(String, String), Rejected> {
     }
 }
 
+fn temporary_name() -> tempfile::Builder<'static, 'static> {
+    let mut name = tempfile::Builder::new();
+    name.prefix("windlass-");
+    name
+}
+
 /// Where the node keeps its files: what the user wants to keep, or a directory that goes away.
-fn directory(keep: Option<&Path>) -> Result<(PathBuf, Option<tempfile::TempDir>), Error> {
+fn directory(keep: Option<&Path>) -> Result<(PathBuf, Option<TempDir>), Error> {
     let Some(keep) = keep else {
-        let made = tempfile::Builder::new().prefix("windlass-").tempdir();
+        let made = temporary_name().tempdir();
         let made = made.map_err(|source| Error::Directory { path: std::env::temp_dir(), source })?;
         return Ok((made.path().to_owned(), Some(made)));
     };

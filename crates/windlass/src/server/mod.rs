@@ -25,9 +25,9 @@ use windlass_apiserver::serve::{self, Listener, files};
 use windlass_apiserver::{Accounts, Config, Server, service_account};
 use windlass_job::Settings;
 use windlass_job::backoff::Backoff;
-use windlass_node::Capacity;
 use windlass_node::isolation::Wanted;
 use windlass_node::runtimes::LogLimits;
+use windlass_node::{Capacity, memory};
 
 use crate::parts::{Node, Parts, Setup};
 use crate::{EXIT_BAD_INPUT, EXIT_FAILED, images, report, with_sources, with_threads};
@@ -137,7 +137,8 @@ pub fn main(options: Options) -> ExitCode {
 fn node(number: u32, count: u32, data_dir: &Path) -> Node {
     let name = format!("node-{number}");
     let capacity = Capacity::of_this_machine().share(count);
-    Node { directory: data_dir.join("nodes").join(&name), name, capacity }
+    let directory = data_dir.join("nodes").join(&name);
+    Node { run_directory: memory::directory_of(&directory), directory, name, capacity }
 }
 
 /// Makes a token and prints it.
@@ -221,7 +222,7 @@ async fn run(options: &Options) -> Result<(), Error> {
     let parts = if options.is_api_only {
         None
     } else {
-        let client = kube::Client::new(server.own_router(), "default");
+        let client = kube::Client::new(server.own_service(), "default");
         let oci = images::runtime(&options.images, &data_dir.join("images")).map_err(Error::Start)?;
         let root_ca = Some(pki.ca_certificate().to_owned());
         let setup = Setup { root_ca, oci, ..setup(options, &data_dir) };

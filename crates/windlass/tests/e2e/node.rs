@@ -43,6 +43,8 @@ pub fn args(directory: &Path, token: &str, name: &str) -> Vec<String> {
         &text(&directory.join("pki/ca.crt")),
         "--data-dir",
         &text(&directory.join(name)),
+        "--isolation",
+        "none",
     ];
     args.map(str::to_owned).to_vec()
 }

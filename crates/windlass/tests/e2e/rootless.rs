@@ -31,6 +31,19 @@ fn place() -> TempDir {
     place
 }
 
+/// A directory in memory for what that user's containers need while they run.
+fn memory() -> TempDir {
+    let memory = tempfile::tempdir_in("/dev/shm").expect("a directory");
+    std::fs::set_permissions(memory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777))
+        .expect("changed");
+    memory
+}
+
+/// How much is left in it. It was used, or this fails.
+fn left_in(memory: &TempDir) -> usize {
+    std::fs::read_dir(memory.path().join("windlass-4242")).expect("it was used").count()
+}
+
 fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
@@ -73,7 +86,9 @@ fn a_job_of_images_runs_to_its_end() {
     std::fs::write(place.path().join("job.json"), job.to_string()).expect("written");
     let mut command =
         as_user(place.path(), &["run", "--image-dir", "images", "--logs", "all", "-o", "json", "job.json"]);
-    let ran = finish(command.env("WINDLASS_LOG", "warn"), "");
+    let memory = memory();
+    command.env("WINDLASS_LOG", "warn").env("XDG_RUNTIME_DIR", memory.path());
+    let ran = finish(&mut command, "");
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     let status = &ran.json()["status"];
     let got = (&status["completedIndexes"], &status["failedIndexes"], &status["failed"]);
@@ -84,6 +99,7 @@ fn a_job_of_images_runs_to_its_end() {
     assert_eq!(lines, ["0 33:34 /tmp sh", "1 33:34 /tmp sh", "Killed"], "{}", ran.stderr);
     assert_eq!(ran.count("limits of containers are not enforced"), 1, "{}", ran.stderr);
     wait_until("the end of all processes", || processes_with_variable(MARK, mark).is_empty().then_some(()));
+    assert_eq!(left_in(&memory), 0);
     assert_removable(place.path(), &[".local"]);
 }
 
@@ -120,8 +136,10 @@ async fn a_killed_node_of_a_user_leaves_nothing_running_and_the_next_one_begins_
     assert_eq!(token.code, Some(0), "{}", token.stderr);
     let args = node::args(&data, token.stdout.trim(), "two");
     let args: Vec<&str> = args.iter().map(String::as_str).chain(["--image-dir", "images"]).collect();
+    let memory = memory();
     let start = || {
-        let mut running = Running::spawn(&mut as_user(place.path(), &args));
+        let mut command = as_user(place.path(), &args);
+        let mut running = Running::spawn(command.env("XDG_RUNTIME_DIR", memory.path()));
         running.wait_for_lines(&["runs node two"]);
         running
     };
@@ -168,6 +186,7 @@ async fn a_killed_node_of_a_user_leaves_nothing_running_and_the_next_one_begins_
     wait_until("the files of all pods to go", || (left() == 0).then_some(()));
     two.signal(Signal::TERM);
     assert_eq!(two.finish().code, Some(0));
+    assert_eq!(left_in(&memory), 0);
     assert_eq!(served.stop(), Some(0));
     assert_removable(place.path(), &["data"]);
 }

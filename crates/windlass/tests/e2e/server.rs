@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{ListParams, PostParams};
@@ -27,10 +27,12 @@ impl Served {
         Self::with(directory, &mut windlass(&Self::args(directory, args)))
     }
 
+    /// Containers of most tests leave something on this machine, to be looked at.
     pub fn args<'a>(directory: &'a Path, args: &[&'a str]) -> Vec<&'a str> {
         let place = directory.to_str().expect("UTF-8");
         let base = ["server", "--data-dir", place, "--listen", "127.0.0.1:0", "--backoff-base", "10ms"];
-        base.into_iter().chain(args.iter().copied()).collect()
+        let isolation: &[&str] = if args.contains(&"--isolation") { &[] } else { &["--isolation", "none"] };
+        base.into_iter().chain(args.iter().copied()).chain(isolation.iter().copied()).collect()
     }
 
     /// As a usual shell starts it: with at most 1024 open files, unless it asks for more.
@@ -145,6 +147,42 @@ async fn the_api_alone_runs_nothing_and_a_whole_server_goes_on_from_it() {
     })
     .await;
     assert_eq!(whole.stop(), Some(0));
+}
+
+#[tokio::test]
+async fn what_a_pod_of_a_server_writes_goes_with_it_unless_it_says_otherwise() {
+    let (directory, results) =
+        (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("another"));
+    let place = directory.path().to_str().expect("UTF-8");
+    let mut command = windlass(&["server", "--data-dir", place, "--listen", "127.0.0.1:0"]);
+    let served = Served::with(directory.path(), &mut command);
+    let jobs: Api<Job> = Api::namespaced(served.client().await, "default");
+    let file = |name: &str| results.path().join(name);
+    for name in ["apart", "together"] {
+        // It sees what it wrote, and its own number tells whether it sees other processes.
+        let script = "read own rest < /proc/self/stat; echo $own > FILE; read pid < FILE; [ $pid = 1 ]";
+        let script = script.replace("FILE", file(name).to_str().expect("UTF-8"));
+        let mut job = job(name, &script);
+        let spec = job.spec.as_mut().expect("a spec");
+        spec.backoff_limit = Some(0);
+        if name == "together" {
+            let annotations = [("windlass.dev/isolation".to_owned(), "none".to_owned())];
+            spec.template.metadata.get_or_insert_default().annotations = Some(annotations.into());
+        }
+        jobs.create(&PostParams::default(), &job).await.expect("created");
+    }
+    let end_of = async |name: &str| {
+        let status = wait_for("the end of the Job", async || {
+            let status = jobs.get(name).await.expect("the Job").status?;
+            let is_over =
+                |condition: &JobCondition| ["Complete", "Failed"].contains(&condition.type_.as_str());
+            status.conditions.iter().flatten().any(is_over).then_some(status)
+        });
+        (status.await.succeeded, file(name).exists())
+    };
+    assert_eq!(end_of("apart").await, (Some(1), false));
+    assert_eq!(end_of("together").await, (None, true));
+    assert_eq!(served.stop(), Some(0));
 }
 
 #[tokio::test]
