@@ -12,7 +12,8 @@ use tokio::time::{Instant, sleep};
 use crate::assets;
 use crate::kubeconfig;
 use crate::pki;
-use crate::process::{Process, free_port};
+use crate::port::Port;
+use crate::process::Process;
 
 /// How long a program may take until it is ready, on a busy machine.
 const READY_WITHIN: Duration = Duration::from_secs(120);
@@ -32,10 +33,11 @@ pub struct Options {
 /// A running kube-apiserver and its etcd.
 #[derive(Debug)]
 pub struct Cluster {
-    port: u16,
     authority: String,
     apiserver: Process,
     etcd: Process,
+    /// That of kube-apiserver, and those of etcd for clients and peers.
+    ports: [Port; 3],
     directory: TempDir,
 }
 
@@ -53,19 +55,19 @@ impl Cluster {
         let authority = pki::write(root)?;
         fs::write(root.join("tokens.csv"), format!("{ADMIN_TOKEN},admin,admin,\"system:masters\"\n"))
             .context("write the tokens")?;
-        let etcd_port = free_port()?;
-        let etcd = Process::start("etcd", &assets::find("etcd")?, &etcd_flags(root, etcd_port)?, root)?;
-        let port = free_port()?;
-        let flags = apiserver_flags(root, port, etcd_port, options);
+        let ports = [Port::reserve()?, Port::reserve()?, Port::reserve()?];
+        let [port, client, peer] = ports.each_ref().map(Port::number);
+        let etcd = Process::start("etcd", &assets::find("etcd")?, &etcd_flags(root, client, peer), root)?;
+        let flags = apiserver_flags(root, port, client, options);
         let apiserver = Process::start("kube-apiserver", &assets::find("kube-apiserver")?, &flags, root)?;
-        let mut cluster = Self { port, authority, apiserver, etcd, directory };
+        let mut cluster = Self { authority, apiserver, etcd, ports, directory };
         cluster.wait_until_ready().await?;
         Ok(cluster)
     }
 
     /// Its address: `https://127.0.0.1:port`.
     pub fn url(&self) -> String {
-        format!("https://127.0.0.1:{}", self.port)
+        format!("https://127.0.0.1:{}", self.ports[0].number())
     }
 
     /// The certificate of its authority, as PEM.
@@ -127,7 +129,8 @@ impl Cluster {
         controllers: &[&str],
         more: impl IntoIterator<Item = String>,
     ) -> Result<ControllerManager> {
-        let port = free_port()?;
+        let held = Port::reserve()?;
+        let port = held.number();
         let mut flags = vec![
             format!("--kubeconfig={}", self.kubeconfig()?.display()),
             format!("--controllers={}", controllers.join(",")),
@@ -147,12 +150,13 @@ impl Cluster {
         flags.extend(more);
         let program = assets::find("kube-controller-manager")?;
         let process = Process::start("kube-controller-manager", &program, &flags, self.directory.path())?;
-        Ok(ControllerManager { process, port })
+        Ok(ControllerManager { process, port: held })
     }
 
     /// Starts kube-scheduler, its limits on requests off.
     pub fn scheduler(&self) -> Result<Scheduler> {
-        let port = free_port()?;
+        let held = Port::reserve()?;
+        let port = held.number();
         let kubeconfig = self.kubeconfig()?;
         let flags = vec![
             format!("--kubeconfig={}", kubeconfig.display()),
@@ -165,7 +169,7 @@ impl Cluster {
         ];
         let program = assets::find("kube-scheduler")?;
         let process = Process::start("kube-scheduler", &program, &flags, self.directory.path())?;
-        Ok(Scheduler { _process: process })
+        Ok(Scheduler { _process: process, _port: held })
     }
 
     async fn wait_until_ready(&mut self) -> Result<()> {
@@ -193,7 +197,7 @@ impl Cluster {
 #[derive(Debug)]
 pub struct ControllerManager {
     process: Process,
-    port: u16,
+    port: Port,
 }
 
 impl ControllerManager {
@@ -204,7 +208,7 @@ impl ControllerManager {
 
     /// The port of its metrics and health.
     pub fn port(&self) -> u16 {
-        self.port
+        self.port.number()
     }
 }
 
@@ -212,18 +216,18 @@ impl ControllerManager {
 #[derive(Debug)]
 pub struct Scheduler {
     _process: Process,
+    _port: Port,
 }
 
-fn etcd_flags(root: &Path, port: u16) -> Result<Vec<String>> {
-    let peer = free_port()?;
-    Ok(vec![
+fn etcd_flags(root: &Path, port: u16, peer: u16) -> Vec<String> {
+    vec![
         format!("--data-dir={}", root.join("etcd").display()),
         format!("--listen-client-urls=http://127.0.0.1:{port}"),
         format!("--advertise-client-urls=http://127.0.0.1:{port}"),
         format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
         format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer}"),
         format!("--initial-cluster=default=http://127.0.0.1:{peer}"),
-    ])
+    ]
 }
 
 fn apiserver_flags(root: &Path, port: u16, etcd_port: u16, options: &Options) -> Vec<String> {

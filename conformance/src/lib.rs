@@ -7,6 +7,7 @@ pub mod kubeconfig;
 pub mod normal;
 pub mod ours;
 mod pki;
+mod port;
 mod process;
 pub mod scenario;
 pub mod session;

@@ -34,18 +34,34 @@ pub fn install() -> Result<()> {
     machine::install()
 }
 
+/// The one runtime that is no package of Debian.
+const YOUKI_VERSION: &str = "0.7.0";
+
 /// What runs images in tests, what they are made of, and where they are pulled from.
 pub fn install_image_tools() -> Result<()> {
-    let is_there =
-        ["crun", "runc", "zstd", "docker-registry", "redis-cli"].into_iter().all(tools::is_present);
+    let is_there = ["crun", "runc", "zstd", "docker-registry", "redis-cli", "pkg-config"]
+        .into_iter()
+        .all(tools::is_present);
     // The rest of it is in a package of its own.
     let has_all_of_perl = tools::works("perl", &["-Mbignum", "-e", "1"]);
-    match is_there && has_all_of_perl && Path::new("/bin/busybox").is_file() {
-        true => Ok(()),
-        false => {
-            tools::apt(&["crun", "runc", "zstd", "busybox-static", "docker-registry", "redis-tools", "perl"])
-        }
+    let has_seccomp = tools::works("pkg-config", &["--exists", "libseccomp"]);
+    if !(is_there && has_all_of_perl && has_seccomp && Path::new("/bin/busybox").is_file()) {
+        tools::apt(&[
+            "crun",
+            "runc",
+            "zstd",
+            "busybox-static",
+            "docker-registry",
+            "redis-tools",
+            "perl",
+            "pkg-config",
+            "libseccomp-dev",
+        ])?;
     }
+    // Where other users find it too: some tests are run by one.
+    let place = ["--root", "/usr/local"];
+    let features = ["--no-default-features", "--features", "v1,v2,seccomp"];
+    tools::install_with("youki", YOUKI_VERSION, &[&place[..], &features[..]].concat())
 }
 
 /// The upstream end-to-end tests.

@@ -8,6 +8,11 @@ use crate::run;
 
 /// Installs a program, or a subcommand of cargo, unless it is there in this version.
 pub fn install(name: &str, version: &str) -> Result<()> {
+    install_with(name, version, &[])
+}
+
+/// The same, with more arguments for `cargo install`.
+pub fn install_with(name: &str, version: &str, more: &[&str]) -> Result<()> {
     let mut asked = match name.strip_prefix("cargo-") {
         Some(subcommand) => {
             let mut cargo = Command::new("cargo");
@@ -20,7 +25,7 @@ pub fn install(name: &str, version: &str) -> Result<()> {
     if found.is_ok_and(|out| String::from_utf8_lossy(&out.stdout).contains(version)) {
         return Ok(());
     }
-    run("cargo", &["install", name, "--locked", "--version", version])
+    run("cargo", &[&["install", name, "--locked", "--version", version], more].concat())
 }
 
 /// A program is on the PATH.

@@ -114,13 +114,13 @@ impl Live {
         match self.exec {
             Some(Joining { direct: Some((mut env, cwd)), .. }) => {
                 env.extend(self.env.into_iter().filter(|(name, _)| name == MARKER));
-                Guest { argv, env, cwd, has_terminal, is_apart }
+                Guest { argv, env, cwd, has_terminal, left: None, is_apart }
             }
             Some(exec) => {
-                let argv = exec.command(argv, has_terminal);
-                Guest { argv, env: self.env, cwd: self.cwd, has_terminal, is_apart }
+                let (argv, left) = exec.command(argv, has_terminal);
+                Guest { argv, env: self.env, cwd: self.cwd, has_terminal, left, is_apart }
             }
-            None => Guest { argv, env: self.env, cwd: self.cwd, has_terminal, is_apart },
+            None => Guest { argv, env: self.env, cwd: self.cwd, has_terminal, left: None, is_apart },
         }
     }
 }

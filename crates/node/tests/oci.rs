@@ -39,6 +39,11 @@ mod runc {
     include!("oci/containers.rs");
 }
 
+mod youki {
+    const RUNTIME: Kind = Kind::Youki;
+    include!("oci/containers.rs");
+}
+
 #[path = "oci/rootless.rs"]
 mod rootless;
 

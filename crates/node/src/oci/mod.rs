@@ -1,4 +1,4 @@
-//! Containers of images: run by an OCI runtime of this machine (crun or runc), which the keeper starts and watches
+//! Containers of images: run by an OCI runtime of this machine (crun, runc or youki), which the keeper starts and watches
 //! like any other process.
 //!
 //! ```text
@@ -10,7 +10,8 @@
 //! The outer pid namespace is there so that nothing can be left behind: when the runtime's process is killed, or dies with
 //! the keeper, the kernel kills all that it started. The mount namespace goes with it, and with that the mounts. The
 //! network is the machine's. Where the agent is not root all of it is in a user namespace (`rootless`), and where the kernel
-//! refuses overlayfs, each container has a copy of its image (`copy`).
+//! refuses overlayfs, each container has a copy of its image (`copy`). youki does not stay with its container: a process of
+//! ours takes its place (`runtimes::stand_in`).
 
 pub mod bundle;
 pub mod copy;
@@ -22,8 +23,11 @@ pub mod spec;
 pub mod user;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::process::Signal;
+
+use crate::runtimes::Left;
 
 /// Which program; their command lines differ a little.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +36,8 @@ pub enum Kind {
     Crun,
     /// <https://github.com/opencontainers/runc>
     Runc,
+    /// <https://github.com/youki-dev/youki>
+    Youki,
 }
 
 /// A runtime of this machine.
@@ -44,11 +50,9 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// The first that is found in the directories of a `PATH`: crun, for it is the quicker one, then runc. Not youki: as of
-    /// 0.7.0 it waits for ever for a container that ends before it begins to wait, and does not run without control groups
-    /// of its own.
+    /// The first that is found in the directories of a `PATH`: crun, for it is the quickest one, then runc, then youki.
     pub fn find(path: &std::ffi::OsStr) -> Option<Self> {
-        [Kind::Crun, Kind::Runc].into_iter().find_map(|kind| Self::find_kind(path, kind))
+        [Kind::Crun, Kind::Runc, Kind::Youki].into_iter().find_map(|kind| Self::find_kind(path, kind))
     }
 
     /// The first of a kind.
@@ -56,6 +60,7 @@ impl Runtime {
         let name = match kind {
             Kind::Crun => "crun",
             Kind::Runc => "runc",
+            Kind::Youki => "youki",
         };
         let mut places = std::env::split_paths(path).map(|directory| directory.join(name));
         let program = places.find(|program| is_program(program))?;
@@ -70,36 +75,47 @@ impl Runtime {
             Kind::Crun => argv.push("--cgroup-manager=disabled".into()),
             // It goes on without groups of its own where it may not make any, which `Root::read_only` sees to.
             Kind::Runc => argv.extend(["--rootless".into(), "true".into()]),
+            // It sees none: `Root::groups`.
+            Kind::Youki => {}
         }
         argv
     }
 
-    /// The command line that runs a bundle to its end. `errors` gets what the runtime itself has to say, `started` its
-    /// process id when the container runs.
-    pub fn run(&self, paths: &bundle::Paths) -> Vec<String> {
+    /// The command line that runs a bundle to its end, or leaves it behind. `errors` gets what the runtime itself has to say,
+    /// `started` its process id when the container runs.
+    pub fn run(&self, paths: &bundle::Paths) -> (Vec<String>, Option<Left>) {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let mut argv = self.command(&paths.state);
-        argv.extend([
-            "--log".into(),
-            text(&paths.errors),
-            "--log-format".into(),
-            "json".into(),
-            "run".into(),
-            "--bundle".into(),
-            text(&paths.bundle),
-        ]);
-        if self.kind == Kind::Crun {
-            argv.extend(["--pid-file".into(), text(&paths.started)]);
-        }
+        argv.extend(["--log".into(), text(&paths.errors), "--log-format".into(), "json".into()]);
+        let mut begin = argv.clone();
+        begin.extend(["start".into(), paths.id.clone()]);
+        let number = paths.bundle.join("number");
+        let (verb, told_by) = match self.kind {
+            Kind::Crun => ("run", Some(&paths.started)),
+            // By a hook.
+            Kind::Runc => ("run", None),
+            Kind::Youki => ("create", Some(&number)),
+        };
+        argv.extend([verb.into(), "--bundle".into(), text(&paths.bundle)]);
+        argv.extend(told_by.into_iter().flat_map(|file| ["--pid-file".into(), text(file)]));
         argv.push(paths.id.clone());
-        argv
+        let left = (self.kind == Kind::Youki).then_some(Left { number, begin, sockets: None });
+        (argv, left)
     }
 
-    /// What stands before the command line of a process that joins a container.
-    pub fn exec(&self, paths: &bundle::Paths) -> Vec<String> {
-        let mut argv = self.command(&paths.state);
-        argv.push("exec".into());
-        argv
+    /// How processes join a container.
+    pub fn exec(&self, paths: &bundle::Paths) -> Exec {
+        let mut prefix = self.command(&paths.state);
+        prefix.push("exec".into());
+        Exec {
+            kind: self.kind,
+            prefix,
+            id: paths.id.clone(),
+            bundle: paths.bundle.clone(),
+            sockets: paths.state.join(&paths.id),
+            refused: None,
+            direct: None,
+        }
     }
 }
 
@@ -151,6 +167,10 @@ pub struct Exec {
     pub prefix: Vec<String>,
     /// The container.
     pub id: String,
+    /// A directory for what is noted down meanwhile.
+    pub bundle: PathBuf,
+    /// Where youki leaves sockets.
+    pub sockets: PathBuf,
     /// Why none can.
     pub refused: Option<&'static str>,
     /// It does so by itself, for the runtime can't: with this environment and working directory.
@@ -160,16 +180,26 @@ pub struct Exec {
 impl Exec {
     /// The command line that runs `argv` in the container. With crun it has the streams of the runtime, a terminal too: one
     /// that crun makes itself shows what it has to say about it between the lines. runc passes on what goes through pipes, and
-    /// has to make a terminal in the container where its own is one.
-    pub fn command(&self, argv: Vec<String>, has_terminal: bool) -> Vec<String> {
-        let terminal = match self.kind {
-            Kind::Crun => None,
-            Kind::Runc => has_terminal.then(|| "--tty".to_owned()),
+    /// has to make a terminal in the container where its own is one. youki leaves the process behind: it would take the number
+    /// of a signal for an exit code.
+    pub fn command(&self, argv: Vec<String>, has_terminal: bool) -> (Vec<String>, Option<Left>) {
+        let (flags, left) = match self.kind {
+            Kind::Runc if has_terminal => (vec!["--tty".to_owned()], None),
+            Kind::Crun | Kind::Runc => (Vec::new(), None),
+            Kind::Youki => {
+                let number = self.bundle.join(format!("guest-{}", GUESTS.fetch_add(1, Ordering::Relaxed)));
+                let flags = ["--detach".into(), "--pid-file".into(), number.to_string_lossy().into_owned()];
+                let left = Left { number, begin: Vec::new(), sockets: Some(self.sockets.clone()) };
+                (flags.to_vec(), Some(left))
+            }
         };
         let own = [self.id.clone()];
-        self.prefix.iter().cloned().chain(terminal).chain(own).chain(argv).collect()
+        (self.prefix.iter().cloned().chain(flags).chain(own).chain(argv).collect(), left)
     }
 }
+
+/// How many processes have joined containers by youki: each writes its number to a file of its own.
+static GUESTS: AtomicU64 = AtomicU64::new(0);
 
 #[cfg(test)]
 mod tests {
@@ -192,6 +222,8 @@ mod tests {
         assert_eq!(found(), None);
         make(&one, "crun", 0o644);
         assert_eq!(found(), None, "not a program");
+        make(&one, "youki", 0o755);
+        assert_eq!(found(), Some((Kind::Youki, one.join("youki"))));
         make(&one, "runc", 0o755);
         assert_eq!(found(), Some((Kind::Runc, one.join("runc"))));
         make(&two, "crun", 0o755);
@@ -212,22 +244,33 @@ mod tests {
         }
     }
 
+    /// A runtime `x` and its container `i` of the pod directory `/p` and the directory in memory `/m`.
+    fn exec(kind: Kind) -> Exec {
+        let paths = bundle::Paths::new(Path::new("/p"), Path::new("/m"), "i", 0, false);
+        Runtime { kind, program: "x".into() }.exec(&paths)
+    }
+
     #[test]
     fn a_process_joins_by_the_runtimes_own_command() {
         for (kind, has_terminal, want) in [
-            (Kind::Crun, false, vec!["x", "exec", "i", "ls", "-l"]),
-            (Kind::Crun, true, vec!["x", "exec", "i", "ls", "-l"]),
-            (Kind::Runc, false, vec!["x", "exec", "i", "ls", "-l"]),
-            (Kind::Runc, true, vec!["x", "exec", "--tty", "i", "ls", "-l"]),
+            (Kind::Crun, false, "x --root /m/i.0/state --cgroup-manager=disabled exec i.0 ls -l"),
+            (Kind::Crun, true, "x --root /m/i.0/state --cgroup-manager=disabled exec i.0 ls -l"),
+            (Kind::Runc, false, "x --root /m/i.0/state --rootless true exec i.0 ls -l"),
+            (Kind::Runc, true, "x --root /m/i.0/state --rootless true exec --tty i.0 ls -l"),
         ] {
-            let exec = Exec {
-                kind,
-                prefix: vec!["x".into(), "exec".into()],
-                id: "i".into(),
-                refused: None,
-                direct: None,
-            };
-            assert_eq!(exec.command(vec!["ls".into(), "-l".into()], has_terminal), want);
+            let (argv, left) = exec(kind).command(vec!["ls".into(), "-l".into()], has_terminal);
+            assert_eq!((argv.join(" ").as_str(), left), (want, None));
         }
+    }
+
+    #[test]
+    fn youki_leaves_each_process_with_a_file_of_its_own_for_its_number() {
+        let join = || exec(Kind::Youki).command(vec!["ls".into()], true);
+        let ((argv, left), (_, other)) = (join(), join());
+        let (left, other) = (left.expect("it is left"), other.expect("it is left"));
+        assert_ne!(left.number, other.number);
+        let number = left.number.display();
+        assert_eq!(argv.join(" "), format!("x --root /m/i.0/state exec --detach --pid-file {number} i.0 ls"));
+        assert_eq!(left.sockets.as_deref(), Some(Path::new("/m/i.0/state/i.0")));
     }
 }

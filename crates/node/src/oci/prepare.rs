@@ -98,6 +98,10 @@ pub(crate) async fn process(
         config["hooks"] =
             serde_json::json!({"poststart": [{"path": "/bin/sh", "args": ["sh", "-c", script]}]});
     }
+    if oci.runtime.kind == Kind::Youki {
+        // Where it would be wherever it is: it sees no control groups.
+        config["linux"]["cgroupsPath"] = "/".into();
+    }
     let making = paths.make(&config, &etc);
     making.map_err(|error| Error::create(format!("make bundle {}: {error}", paths.bundle.display())))?;
     let layers = match has_copy {
@@ -131,8 +135,12 @@ pub(crate) async fn process(
         small: paths.etc.clone(),
         has_devices: is_privileged,
         hidden: context.hidden.clone(),
+        groups: match oci.runtime.kind {
+            Kind::Crun | Kind::Runc => Vec::new(),
+            Kind::Youki => context.cgroup_mounts.clone(),
+        },
         read_only: match oci.runtime.kind {
-            Kind::Crun => Vec::new(),
+            Kind::Crun | Kind::Youki => Vec::new(),
             Kind::Runc => context.cgroup_mounts.clone(),
         },
         pids,
@@ -155,22 +163,22 @@ pub(crate) async fn process(
         ..Sandbox::default()
     };
     let marker = prepare::marker(pod, container, run);
+    let (argv, left) = oci.runtime.run(&paths);
     let process = Process {
-        argv: oci.runtime.run(&paths),
+        argv,
         env: vec![("PATH".into(), PATH.into()), (MARKER.into(), marker)],
         cwd: "/".into(),
         log: prepare::log(context, pod, container, run)?,
         makes_log_late: context.config.is_of_one_run,
         sandbox: Some(Box::new(sandbox)),
-        starts: Some(Starts { told_by: paths.started.clone(), errors: paths.errors.clone() }),
+        starts: Some(Starts { told_by: paths.started.clone(), errors: paths.errors.clone(), left }),
         input: input::kind(container),
         log_limits: context.config.log_limits,
     };
     let refused = (has_own_user && spec::has_seccomp(spec, container)).then_some(rootless::NO_EXEC);
     let cwd = PathBuf::from(working_dir(container, &image.config.config));
     let direct = has_own_user.then_some((environment, cwd));
-    let (kind, prefix, id) = (oci.runtime.kind, oci.runtime.exec(&paths), paths.id.clone());
-    let exec = Exec { kind, prefix, id, refused, direct };
+    let exec = Exec { refused, direct, ..oci.runtime.exec(&paths) };
     Ok(Prepared { process, group, leaves: vec![paths.bundle, paths.disk], exec: Some(exec) })
 }
 

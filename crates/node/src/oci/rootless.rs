@@ -24,10 +24,15 @@ pub fn user(pod: &PodSpec, container: &Container, user: User, kind: Kind) -> Res
             user.gid
         ));
     }
-    if kind == Kind::Runc && (user.uid, user.gid) != (0, 0) {
+    let limited = match kind {
+        Kind::Crun => None,
+        Kind::Runc => Some("runc"),
+        Kind::Youki => Some("youki"),
+    };
+    if let Some(runtime) = limited.filter(|_| !can_be_joined(&user)) {
         return Err(format!(
-            "cannot run as user {} of group {}: this node is not root, and with runc its containers have the user 0 of group 0 \
-             only; set runAsUser and runAsGroup to 0, or install crun",
+            "cannot run as user {} of group {}: this node is not root, and with {runtime} its containers have the user 0 of group \
+             0 only; set runAsUser and runAsGroup to 0, or install crun",
             user.uid, user.gid
         ));
     }

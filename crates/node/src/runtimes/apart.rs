@@ -103,7 +103,7 @@ pub(super) fn keep_inner() -> Result<(), StartError> {
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWPID) }.map_err(failed)?;
     let enter: keeper::Enter =
         Box::new(|| sandbox::new_namespace(false).and_then(|()| sandbox::mount_proc()));
-    let manner = Manner { has_terminal: false, has_other_pids: true, files: None };
+    let manner = Manner { has_terminal: false, has_other_pids: true, files: None, stand_in: None };
     let pid = keeper::run(command, &[], Some(enter), manner)?;
     while let Err(Errno::INTR) = rustix::process::waitpid(Pid::from_raw(pid), WaitOptions::empty()) {}
     Ok(())

@@ -21,7 +21,7 @@ pub(super) fn start() -> Result<i32, StartError> {
     let mut command = keeper::again(ROLE);
     // What the keeper has there would stay open as long as this.
     command.stdin(Stdio::null()).stdout(Stdio::null());
-    let manner = Manner { has_terminal: false, has_other_pids: true, files: None };
+    let manner = Manner { has_terminal: false, has_other_pids: true, files: None, stand_in: None };
     keeper::in_pid_namespace(Some(PidNamespace::New), || keeper::run(command, &[], None, manner))
 }
 

@@ -51,6 +51,7 @@ use super::sandbox::{self, Sandbox};
 use super::sealed::Sealed;
 use super::socket::{self, Incoming};
 use super::spawn::{self, Start};
+use super::stand_in::StandIn;
 use super::{apart, holder, streams, takeover};
 use crate::cgroup::{self, Gathered};
 
@@ -273,13 +274,17 @@ fn runtime_error(text: &str) -> String {
     #[derive(serde::Deserialize)]
     struct Line {
         level: String,
+        #[serde(alias = "message")]
         msg: String,
+        /// The part of youki that says it: every one says once more what the one below has said.
+        target: Option<String>,
     }
-    let lines = || text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
-    let errors: Vec<String> = lines().filter(|line| line.level == "error").map(|line| line.msg).collect();
-    match errors.is_empty() {
-        true => text.to_owned(),
-        false => errors.join("; "),
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
+    let errors: Vec<Line> = lines.filter(|line| line.level.eq_ignore_ascii_case("error")).collect();
+    match errors.last() {
+        None => text.to_owned(),
+        Some(Line { msg, target: Some(_), .. }) => msg.lines().next().unwrap_or_default().to_owned(),
+        Some(_) => errors.into_iter().map(|line| line.msg).collect::<Vec<_>>().join("; "),
     }
 }
 
@@ -358,11 +363,14 @@ impl Keeper {
             Ok((told_by, spawn_process(process, program.as_deref(), given?, namespace, self.files)?))
         });
         match started {
-            Ok((told_by, (pid, output))) => {
+            Ok((told_by, (pid, mut output))) => {
                 let marker = marker(&process.env);
                 let sandbox = process.sandbox.clone();
                 let starting = told_by.map(|(told_by, errors)| self.await_start(pid, told_by, errors));
                 let is_started = starting.is_none();
+                if is_started {
+                    output.start();
+                }
                 self.containers.insert(pid, Container { id, marker, output, sandbox, starting, ended: None });
                 let report = Report::Started { id, pid };
                 match process.makes_log_late {
@@ -430,6 +438,7 @@ impl Keeper {
     fn has_started(&mut self, pid: i32) {
         let Some(container) = self.containers.get_mut(&pid) else { return };
         let Some(starting) = container.starting.take() else { return };
+        container.output.start();
         let id = container.id;
         if let Some(group) = container.sandbox.as_ref().and_then(|sandbox| sandbox.held_by.clone()) {
             let first = starting.told().and_then(|text| text.parse().ok());
@@ -565,7 +574,6 @@ impl Keeper {
             if let Some(Container { id, output, ended: Some(exit), starting, .. }) =
                 self.containers.remove(&pid)
             {
-                output.finish();
                 match starting {
                     Some(starting) if starting.told().is_none() => {
                         self.tell(&Report::Failed { id, error: starting.error() });
@@ -574,6 +582,7 @@ impl Keeper {
                     Some(_) => self.tell(&Report::Started { id, pid }),
                     None => {}
                 }
+                output.finish();
                 self.tell(&Report::Exited { id, exit });
             }
         }
@@ -643,7 +652,7 @@ fn environment(pid: i32) -> Option<Vec<u8>> {
     Some(Vec::new())
 }
 
-fn exit_of(status: WaitStatus) -> Option<Exit> {
+pub(super) fn exit_of(status: WaitStatus) -> Option<Exit> {
     let code = status.exit_status().map(Exit::Code);
     code.or_else(|| status.terminating_signal().map(Exit::Signal))
 }
@@ -670,8 +679,17 @@ fn spawn_process(
     let log = (!process.makes_log_late).then(|| new_log(&process.log)).transpose().map_err(log_error)?;
     let has_terminal = matches!(given, Given::Terminal { .. });
     let (streams, printed) = given.connect().map_err(log_error)?;
-    let output = Output::start(printed, log, process);
-    let manner = Manner { has_terminal, has_other_pids: namespace.is_some(), files };
+    let output = Output::new(printed, log, process);
+    let stand_in = process.starts.as_ref().and_then(|starts| {
+        Some(StandIn {
+            argv: argv.clone(),
+            program: program.map(Path::to_owned),
+            env: env.clone(),
+            left: starts.left.clone()?,
+            told_by: Some(starts.told_by.clone()),
+        })
+    });
+    let manner = Manner { has_terminal, has_other_pids: namespace.is_some(), files, stand_in };
     let Some(sandbox) = process.sandbox.clone() else {
         return Ok((run_plain(argv, env, cwd, &streams, &manner)?, output));
     };
@@ -779,7 +797,15 @@ fn spawn_guest(
     sandbox: Option<(&Sandbox, i32)>,
     files: Option<Rlimit>,
 ) -> Result<i32, StartError> {
-    let manner = |has_other_pids| Manner { has_terminal: guest.has_terminal, has_other_pids, files };
+    let stand_in = guest.left.clone().map(|left| StandIn {
+        argv: guest.argv.clone(),
+        program: None,
+        env: guest.env.clone(),
+        left,
+        told_by: None,
+    });
+    let manner =
+        |has_other_pids| Manner { has_terminal: guest.has_terminal, has_other_pids, files, stand_in };
     check_start(&guest.argv)?;
     let Some((sandbox, pid)) = sandbox else {
         return run_plain(&guest.argv, &guest.env, &guest.cwd, &streams, &manner(false));
@@ -850,6 +876,8 @@ pub(super) struct Manner {
     pub(super) has_other_pids: bool,
     /// How many files it may have open.
     pub(super) files: Option<Rlimit>,
+    /// Instead of a program.
+    pub(super) stand_in: Option<StandIn>,
 }
 
 /// Starts a process that is made one of a container before it runs its program.
@@ -857,7 +885,7 @@ pub(super) fn run(
     mut command: Command,
     argv: &[String],
     enter: Option<Enter>,
-    Manner { has_terminal, has_other_pids, files }: Manner,
+    Manner { has_terminal, has_other_pids, files, stand_in }: Manner,
 ) -> Result<i32, StartError> {
     let keeper = rustix::process::getpid();
     let failed = |error: &io::Error| StartError::Sandbox { error: error.to_string() };
@@ -900,7 +928,10 @@ pub(super) fn run(
             if !has_other_pids && rustix::process::getppid() != Some(keeper) {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
-            Ok(())
+            match &stand_in {
+                Some(stand_in) => stand_in.run(),
+                None => Ok(()),
+            }
         });
     }
     let spawned = command.spawn();
@@ -1065,12 +1096,15 @@ mod tests {
     fn of_what_a_runtime_writes_its_errors_are_passed_on() {
         let warning = r#"{"level":"warning","msg":"no oom count","error":"x","time":"t"}"#;
         let error = r#"{"msg":"`x` not found","level":"error","time":"t"}"#;
+        let below = r#"{"timestamp":"t","level":"ERROR","message":"no x","target":"libcontainer::process"}"#;
+        let above = r#"{"timestamp":"t","level":"ERROR","message":"failed: no x\n\nStack backtrace:","target":"youki"}"#;
         for (text, want) in [
             (error.to_owned(), "`x` not found"),
             (format!("{warning}\n{error}"), "`x` not found"),
             (format!("{error}\n{error}"), "`x` not found; `x` not found"),
             (warning.to_owned(), warning),
             ("panic: plain\ntext".to_owned(), "panic: plain\ntext"),
+            (format!("cut off\"}}\n{below}\n{above}"), "failed: no x"),
         ] {
             assert_eq!(runtime_error(&text), want);
         }

@@ -16,7 +16,10 @@ mod sealed;
 mod socket;
 #[allow(unsafe_code)] // JUSTIFICATION: a process that is started in the memory of this one, and its signals.
 mod spawn;
+#[allow(unsafe_code)]
+// JUSTIFICATION: signals that are waited for, and descriptors of a process that was forked.
+mod stand_in;
 pub mod streams;
 mod takeover;
 
-pub use protocol::{Exit, Guest, Input, LogLimits, Process, StartError, Starts};
+pub use protocol::{Exit, Guest, Input, Left, LogLimits, Process, StartError, Starts};

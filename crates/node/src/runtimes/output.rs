@@ -43,11 +43,12 @@ struct Sink {
     is_failing: bool,
 }
 
-/// The output of a container that runs.
+/// The output of a container.
 pub(super) struct Output {
     pipe: Arc<Receiver>,
     sink: Arc<Mutex<Sink>>,
-    task: AbortHandle,
+    /// Nothing as long as it is not copied.
+    task: Option<AbortHandle>,
 }
 
 /// What a read from the pipe came to.
@@ -70,12 +71,16 @@ fn late_log(path: &Path) -> io::Result<File> {
 }
 
 impl Output {
-    /// Copies from now on.
-    pub(super) fn start(pipe: Receiver, log: Option<File>, process: &Process) -> Self {
-        let pipe = Arc::new(pipe);
+    /// Waits in its pipe.
+    pub(super) fn new(pipe: Receiver, log: Option<File>, process: &Process) -> Self {
         let sink = Arc::new(Mutex::new(Sink::new(log, &process.log, process.log_limits)));
-        let task = tokio::spawn(copy(Arc::clone(&pipe), Arc::clone(&sink))).abort_handle();
-        Self { pipe, sink, task }
+        Self { pipe: Arc::new(pipe), sink, task: None }
+    }
+
+    /// Copies from now on: what is in the pipe of a runtime before its container runs may be its own complaint.
+    pub(super) fn start(&mut self) {
+        let copy = copy(Arc::clone(&self.pipe), Arc::clone(&self.sink));
+        self.task = Some(tokio::spawn(copy).abort_handle());
     }
 
     /// Takes what is still in the pipe of a container that has ended.
@@ -93,7 +98,7 @@ impl Output {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        self.task.abort();
+        self.task.iter().for_each(AbortHandle::abort);
     }
 }
 

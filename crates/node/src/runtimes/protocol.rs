@@ -83,6 +83,20 @@ pub struct Starts {
     pub told_by: PathBuf,
     /// A file with what went wrong.
     pub errors: PathBuf,
+    /// It does not stay with its container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<Left>,
+}
+
+/// What a runtime leaves behind that ends before its container does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Left {
+    /// The file in which it writes the number of the process.
+    pub number: PathBuf,
+    /// What lets that begin; nothing if it has begun then.
+    pub begin: Vec<String>,
+    /// Where the sockets are that it leaves, too.
+    pub sockets: Option<PathBuf>,
 }
 
 /// One process to run beside the main one of a container.
@@ -96,6 +110,9 @@ pub struct Guest {
     pub cwd: PathBuf,
     /// Its standard input is a terminal, which becomes the one of its session.
     pub has_terminal: bool,
+    /// It does not stay with what it starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<Left>,
     /// The container is with the second keeper, if there is one.
     #[serde(skip)]
     pub is_apart: bool,

@@ -94,6 +94,8 @@ pub struct Root {
     pub has_devices: bool,
     /// What the runtime must not see: the second version of control groups, where both are mounted, confuses it.
     pub hidden: Vec<PathBuf>,
+    /// All control groups, if the runtime must not see any: it would make some of its own.
+    pub groups: Vec<PathBuf>,
     /// What the runtime must not write to: it would make control groups of its own.
     pub read_only: Vec<PathBuf>,
     /// Which processes it sees.
@@ -274,6 +276,9 @@ impl Sandbox {
             }
         }
         root.read_only.iter().try_for_each(|path| set_access(path, true))?;
+        if !root.groups.is_empty() {
+            hide_groups(&root.groups)?;
+        }
         root.mount()?;
         copy_small(&root.small)?;
         // What volumes have a part of is found now, so that no link can lead elsewhere later.
@@ -373,6 +378,24 @@ impl Root {
         let own = if self.is_rootless { ",userxattr" } else { "" };
         mount_overlay(&names, &self.upper, &self.work, &self.target, flags, own).named(what)
     }
+}
+
+/// Where programs look for control groups.
+const GROUPS: &str = "/sys/fs/cgroup";
+
+/// Leaves an empty file system where control groups are, of which `points` are all mount points. Who is root of a user
+/// namespace only can't take them away: for each there is a directory then, and a file for the numbers of processes.
+fn hide_groups(points: &[PathBuf]) -> Result<()> {
+    let unmount = |point: &&PathBuf| rustix::mount::unmount(*point, UnmountFlags::DETACH).is_err();
+    let left: Vec<&PathBuf> = points.iter().rev().filter(unmount).collect();
+    let what = || format!("hide {GROUPS}");
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    rustix::mount::mount("windlass", GROUPS, "tmpfs", flags, c"size=64k").named(what)?;
+    for point in left.into_iter().filter(|point| point.starts_with(GROUPS)) {
+        fs::create_dir_all(point).named(what)?;
+        fs::File::create(point.join("cgroup.procs")).named(what)?;
+    }
+    Ok(())
 }
 
 /// Lays a file system in memory over a directory, with copies of the files that are in it.

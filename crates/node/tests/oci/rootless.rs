@@ -18,6 +18,13 @@ async fn a_user_that_cannot_be_had_is_refused_with_the_reason() {
     }
     for (kind, image, pod, want) in [
         (
+            Kind::Youki,
+            "web",
+            json!({}),
+            "cannot run as user 33 of group 34: this node is not root, and with youki its containers have the user 0 of group 0 \
+             only; set runAsUser and runAsGroup to 0, or install crun",
+        ),
+        (
             Kind::Runc,
             "web",
             json!({}),
@@ -214,5 +221,15 @@ fn a_node_without_root_runs_images_with_runc() {
     }
     // With runc a container has no other user than root.
     let done = run_all(&["runc::", "--skip", "what_the_image_says"]);
+    assert!(done >= 14, "{done}");
+}
+
+#[test]
+fn a_node_without_root_runs_images_with_youki() {
+    if is_user() {
+        return;
+    }
+    // As with runc.
+    let done = run_all(&["youki::", "--skip", "what_the_image_says"]);
     assert!(done >= 14, "{done}");
 }
