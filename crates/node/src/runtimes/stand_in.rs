@@ -188,3 +188,28 @@ impl Signals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn sockets_that_processes_have_begun_by_are_removed_when_they_are_old() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let long_ago = SystemTime::now() - SOCKET_AGE * 2;
+        for (name, is_old) in [("tenant-notify-1", true), ("tenant-notify-2", false), ("notify.sock", true)] {
+            let file = File::create(directory.path().join(name)).expect("made");
+            if is_old {
+                file.set_modified(long_ago).expect("changed");
+            }
+        }
+        remove_sockets(directory.path());
+        let left =
+            std::fs::read_dir(directory.path()).expect("there").flatten().map(|entry| entry.file_name());
+        let mut left: Vec<_> = left.collect();
+        left.sort();
+        assert_eq!(left, ["notify.sock", "tenant-notify-2"]);
+    }
+}

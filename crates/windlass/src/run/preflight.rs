@@ -9,7 +9,7 @@ use crate::manifest::{Kind, Object, Problem, Rejected};
 const HINT_MANAGED: &str = "remove spec.managedBy, or set it to windlass.dev/job-controller";
 const HINT_SUSPENDED: &str = "set spec.suspend to false: nobody could resume the Job here";
 const HINT_PARALLELISM: &str = "set spec.parallelism to how many pods may run at a time";
-const HINT_IMAGE: &str = "install crun or runc (and run as root where users may not make user namespaces), set image: host to run \
+const HINT_IMAGE: &str = "install crun, runc or youki (and run as root where users may not make user namespaces), set image: host to run \
      the command on this machine, or use --runtime host for every image";
 const HINT_COMMAND: &str =
     "this machine has no entrypoint to fall back on: set command, for example [sh, -c, ...]";

@@ -106,7 +106,7 @@ fn an_image_that_is_not_this_machine() {
     let ran = run_manifest_without_programs(&manifest);
     let want = format!(
         "error: <stdin>:1:{column}: document 1: job/x: spec.template.spec.containers[0].image: \"busybox\" can't be run: this \
-         machine has no OCI runtime\nhint: install crun or runc (and run as root where users may not make user namespaces), set image: host \
+         machine has no OCI runtime\nhint: install crun, runc or youki (and run as root where users may not make user namespaces), set image: host \
          to run the command on this machine, or use --runtime host for every image\n"
     );
     assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr), (Some(2), "", want));

@@ -78,7 +78,7 @@ fn furnish(root: &Path) {
         .status();
     assert!(stripped.expect("strip is there").success());
     // Busybox has an unshare that knows no namespaces of control groups, and a wget that asks openssl for TLS.
-    let programs = ["bin/openssl", "scene/unshare", "scene/crun", "scene/runc"];
+    let programs = ["bin/openssl", "scene/unshare", "scene/crun", "scene/runc", "scene/youki"];
     let programs = programs.map(|place| (place, on_path(place.rsplit('/').next().expect("a name"))));
     for (place, program) in &programs {
         copy(program, root, place);
@@ -307,11 +307,13 @@ fn assert_image_limited(name: &str, tree: &str) {
 fn limits_hold_containers_of_images_and_their_groups_hold_their_processes() {
     assert_image_limited("crun", "");
     assert_image_limited("runc", "");
+    assert_image_limited("youki", "");
 }
 
 #[test]
 fn limits_hold_images_of_a_user_who_owns_a_part_of_the_tree() {
-    assert_image_limited("image of a user", SLICE);
+    assert_image_limited("crun of a user", SLICE);
+    assert_image_limited("youki of a user", SLICE);
 }
 
 #[test]
