@@ -127,7 +127,7 @@ async fn a_component_that_means_another_pod_of_the_name_is_refused_as_anybody_is
 }
 
 #[tokio::test]
-async fn what_is_answered_through_the_door_is_what_is_answered_to_others() {
+async fn what_is_answered_through_the_door_is_what_the_client_of_this_process_is_answered() {
     let cluster = cluster();
     cluster.pod("a").await;
     let one = format!("{PODS}/a");

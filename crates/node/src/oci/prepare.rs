@@ -135,10 +135,7 @@ pub(crate) async fn process(
         small: paths.etc.clone(),
         has_devices: is_privileged,
         hidden: context.hidden.clone(),
-        groups: match oci.runtime.kind {
-            Kind::Crun | Kind::Runc => Vec::new(),
-            Kind::Youki => context.cgroup_mounts.clone(),
-        },
+        groups: (oci.runtime.kind == Kind::Youki).then(|| context.cgroup_mounts.clone()),
         read_only: match oci.runtime.kind {
             Kind::Crun | Kind::Youki => Vec::new(),
             Kind::Runc => context.cgroup_mounts.clone(),

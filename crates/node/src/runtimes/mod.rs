@@ -16,8 +16,7 @@ mod sealed;
 mod socket;
 #[allow(unsafe_code)] // JUSTIFICATION: a process that is started in the memory of this one, and its signals.
 mod spawn;
-#[allow(unsafe_code)]
-// JUSTIFICATION: signals that are waited for, and descriptors of a process that was forked.
+#[allow(unsafe_code)] // JUSTIFICATION: signals that are waited for, and descriptors of a fork.
 mod stand_in;
 pub mod streams;
 mod takeover;

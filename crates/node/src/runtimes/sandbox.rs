@@ -94,8 +94,8 @@ pub struct Root {
     pub has_devices: bool,
     /// What the runtime must not see: the second version of control groups, where both are mounted, confuses it.
     pub hidden: Vec<PathBuf>,
-    /// All control groups, if the runtime must not see any: it would make some of its own.
-    pub groups: Vec<PathBuf>,
+    /// Where control groups are mounted, if the runtime must not see any: it would make some of its own.
+    pub groups: Option<Vec<PathBuf>>,
     /// What the runtime must not write to: it would make control groups of its own.
     pub read_only: Vec<PathBuf>,
     /// Which processes it sees.
@@ -276,9 +276,7 @@ impl Sandbox {
             }
         }
         root.read_only.iter().try_for_each(|path| set_access(path, true))?;
-        if !root.groups.is_empty() {
-            hide_groups(&root.groups)?;
-        }
+        root.groups.as_deref().map_or(Ok(()), hide_groups)?;
         root.mount()?;
         copy_small(&root.small)?;
         // What volumes have a part of is found now, so that no link can lead elsewhere later.
