@@ -111,6 +111,7 @@ fn serve() -> io::Result<()> {
     if role == holder::ROLE {
         return holder::hold();
     }
+    mind_signals();
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     socket.set_nonblocking(true)?;
@@ -145,6 +146,22 @@ fn serve() -> io::Result<()> {
         cgroup::remove(group);
     }
     result
+}
+
+/// Does away with what the command was told to ignore, as by `nohup` or as one of a script that does not wait for it: a container
+/// would ignore it too, and could not even change that if it is a shell. `SIGPIPE` is what this program ignores itself, and
+/// gives back to what it runs.
+fn mind_signals() {
+    for number in (1..=libc::SIGRTMAX()).filter(|number| *number != libc::SIGPIPE) {
+        // SAFETY: what is zero here is written by the first call, unless that fails; the second has no handler to call.
+        unsafe {
+            let mut found: libc::sigaction = std::mem::zeroed();
+            let is_known = libc::sigaction(number, std::ptr::null(), &raw mut found) == 0;
+            if is_known && found.sa_sigaction == libc::SIG_IGN {
+                libc::signal(number, libc::SIG_DFL);
+            }
+        }
+    }
 }
 
 /// Makes one group of all that is run for the agent with this directory, where that costs nothing.

@@ -1,8 +1,10 @@
 //! Flags of `windlass run`, each with what it changes.
 
+use std::process::Stdio;
+
 use serde_json::{Value, json};
 
-use crate::support::{Running, job, run_manifest};
+use crate::support::{Running, finish, job, run_manifest, windlass_in_shell};
 
 #[test]
 fn a_timeout_ends_pods_gracefully_and_exits_with_3() {
@@ -16,6 +18,21 @@ fn a_timeout_ends_pods_gracefully_and_exits_with_3() {
         ran.stderr
     );
     assert_eq!(ran.count("job/x: timed out before it finished"), 1, "{}", ran.stderr);
+}
+
+/// As with `nohup windlass run job.yaml &`, in a script.
+#[test]
+fn pods_of_a_command_that_ignores_signals_get_them_all_the_same() {
+    // Those above 31 the C library keeps to itself.
+    let look = "while read -r name value; do \
+                test $name != SigIgn: || echo ignores $((0x$value & 0x7fffffff)); done < /proc/self/status";
+    for (number, isolation) in ["none", "pid"].into_iter().enumerate() {
+        let name = format!("x{number}");
+        let args = ["run", "--isolation", isolation, "--logs", "all", "-"];
+        let mut command = windlass_in_shell("trap '' HUP INT QUIT TERM USR1", &args);
+        let ran = finish(command.stdin(Stdio::piped()), &job(&name, json!({}), look));
+        assert_eq!(ran.count("| ignores 0"), 1, "{isolation}: {}", ran.stderr);
+    }
 }
 
 #[test]
