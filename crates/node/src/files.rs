@@ -38,9 +38,14 @@ impl Files {
             let names = std::fs::read_dir(path).into_iter().flatten().flatten();
             names.filter_map(|entry| entry.file_name().into_string().ok()).collect::<Vec<_>>()
         };
-        let of_logs = entries(&context.logs).into_iter().map(|name| {
-            let uid = name.rsplit('_').next().unwrap_or_default().to_owned();
-            Self { own: pods.join(&uid), run: runs.join(&uid), logs: Some(context.logs.join(name)), uid }
+        let of_logs = entries(&context.logs).into_iter().filter_map(|name| {
+            let uid = uid(&name)?.to_owned();
+            Some(Self {
+                own: pods.join(&uid),
+                run: runs.join(&uid),
+                logs: Some(context.logs.join(name)),
+                uid,
+            })
         });
         let of_pods = entries(&pods).into_iter();
         let of_pods = of_pods.map(|uid| Self { own: pods.join(&uid), run: runs.join(&uid), logs: None, uid });
@@ -71,6 +76,33 @@ impl Files {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => tracing::warn!(%error, path = %logs.display(), "remove logs"),
+        }
+    }
+}
+
+/// The UID in the name of a directory of logs. A workload may have made that name: it must not lead to other files than those of a
+/// pod, as `_..` would.
+fn uid(logs: &str) -> Option<&str> {
+    let uid = logs.rsplit('_').next()?;
+    (!matches!(uid, "" | "." | "..")).then_some(uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_of_logs_leads_to_the_files_of_a_pod_or_to_none() {
+        for (name, want) in [
+            ("ns_pod_1234-5", Some("1234-5")),
+            ("1234", Some("1234")),
+            ("ns_pod_", None),
+            ("_.", None),
+            ("_..", None),
+            ("a_b_..", None),
+            ("_...", Some("...")),
+        ] {
+            assert_eq!(uid(name), want, "{name}");
         }
     }
 }

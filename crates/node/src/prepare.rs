@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, PodSpec, Secret};
 use crate::cgroup::Group;
 use crate::env::{self, Reference, Sources};
 use crate::isolation::{self, Isolation};
+use crate::logs::directory::Directory;
 use crate::logs::{self, PodName};
 use crate::oci::{Exec, bundle};
 use crate::pod::Context;
@@ -106,9 +107,9 @@ pub(crate) fn marker(pod: &Pod, container: &Container, run: i32) -> String {
 /// Where its output goes, in a directory that is there, or is made with the log.
 pub(crate) fn log(context: &Context, pod: &Pod, container: &Container, run: i32) -> Result<PathBuf, Error> {
     let log = logs::path(&context.logs, pod_name(pod), &container.name, run);
-    let directory = log.parent().unwrap_or(&context.logs);
     if !context.config.is_of_one_run {
-        std::fs::create_dir_all(directory).map_err(|error| {
+        Directory::make(&log).map_err(|error| {
+            let directory = log.parent().unwrap_or(&context.logs);
             Error::create(format!("create log directory {}: {error}", directory.display()))
         })?;
     }

@@ -129,6 +129,28 @@ async fn the_start_of_a_process_is_told_before_its_end_also_if_nothing_else_is_t
 }
 
 #[tokio::test]
+async fn a_process_whose_log_would_be_behind_a_link_is_not_started_and_makes_none() {
+    let fixture = Fixture::new().await;
+    let file = |name: &str| fixture.directory.path().join(name);
+    for place in ["logs/p", "others"] {
+        std::fs::create_dir_all(file(place)).expect("made");
+    }
+    std::os::unix::fs::symlink(file("others"), file("logs/p/c")).expect("linked");
+    let log = file("logs/p/c/0.log");
+    let script = format!("echo x; : > {}", file("ran").display());
+    let process = Process { log: log.clone(), ..fixture.process("linked", &["sh", "-c", &script]) };
+    match fixture.run(process.clone()).next().await {
+        Event::Failed(StartError::Log { path, .. }) => assert_eq!(path, log),
+        other => panic!("not refused: {other:?}"),
+    }
+    assert!(!file("ran").exists());
+    // One that makes its log late runs, and what it prints is lost.
+    let late = fixture.run(Process { makes_log_late: true, ..process });
+    assert_eq!(late.exit().await, Exit::Code(0));
+    assert_eq!(std::fs::read_dir(file("others")).expect("listed").count(), 0);
+}
+
+#[tokio::test]
 async fn a_process_leads_its_own_session_and_group_and_reads_nothing() {
     let fixture = Fixture::new().await;
     let mut run = fixture.sh("session", "cat; cut -d' ' -f5,6 /proc/$$/stat");

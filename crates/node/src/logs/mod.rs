@@ -2,16 +2,20 @@
 //!
 //! A file that has grown too large is put aside, and the oldest of these go (see [`segments`]).
 //! The file is what the container printed, byte for byte. When it printed it is in a file beside it (see [`times`]).
+//! A workload that can write there leads nobody elsewhere (see [`directory`](mod@directory)).
 
+pub mod directory;
 pub mod follow;
 pub mod read;
 pub mod segments;
 pub mod times;
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+use self::directory::Directory;
 
 /// What `terminationMessagePolicy: FallbackToLogsOnError` takes from the end of a log at most.
 const MESSAGE_LINES_MAX: usize = 80;
@@ -46,39 +50,39 @@ pub fn path(logs: &Path, pod: PodName<'_>, container: &str, run: i32) -> PathBuf
 
 /// Removes what is in a log. An empty file stays: by it a run is known to have been begun.
 pub fn clear(log: &Path) -> io::Result<()> {
-    let (Some(directory), Some(run)) = (log.parent(), log.file_stem().and_then(|run| run.to_str())) else {
-        return Ok(());
-    };
+    let Some(run) = log.file_stem().and_then(|run| run.to_str()) else { return Ok(()) };
+    let directory = Directory::open(log)?;
     let (aside, times) = (format!("{run}.log."), format!("{run}.times"));
-    for entry in std::fs::read_dir(directory)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let name = name.to_str().unwrap_or_default();
+    for name in directory.names()? {
         let is_of_times =
             name.strip_prefix(&times).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
         if is_of_times || name.starts_with(&aside) {
-            std::fs::remove_file(entry.path())?;
+            directory.remove(Path::new(&name))?;
         }
     }
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let file = OpenOptions::new().write(true).custom_flags(flags.bits().cast_signed()).open(log)?;
-    if file.metadata()?.is_file() { file.set_len(0) } else { Ok(()) }
+    directory.clear(log)
 }
 
-/// Opens a log for reading: a regular file that is not a link, whatever a workload has put in its place.
+/// Whether there is a log, or something else in its place: by it a run is known to have been begun.
+pub fn is_there(log: &Path) -> bool {
+    Directory::open(log).and_then(|directory| directory.identity(log)).is_ok()
+}
+
+/// Removes the log of a run that was not begun after all.
+pub fn remove(log: &Path) -> io::Result<()> {
+    Directory::open(log)?.remove(log)
+}
+
+/// Opens a file of a directory of the agent for reading: a regular one that is not a link, whatever a workload has put in its
+/// place.
 pub fn open(path: &Path) -> io::Result<File> {
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
-    }
+    directory::open_file(rustix::fs::CWD, path, rustix::fs::OFlags::RDONLY)
 }
 
 /// The end of a log, as a termination message: at most 80 lines and 2048 bytes.
 pub fn tail(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
-    for segment in segments::open_all(path)?.iter().rev() {
+    for segment in segments::open_all(&Directory::open(path)?, path)?.iter().rev() {
         let room = MESSAGE_BYTES_MAX - bytes.len();
         let count = usize::try_from(segment.length).map_or(room, |length| length.min(room));
         let mut part = vec![0; count];
@@ -157,5 +161,31 @@ mod tests {
         std::os::unix::fs::symlink("/etc/passwd", &log).expect("linked");
         assert!(open(&log).is_err());
         assert_eq!(open(directory.path()).expect_err("a directory").to_string(), "not a regular file");
+    }
+
+    #[test]
+    fn behind_a_link_in_place_of_a_directory_nothing_is_found_and_nothing_goes() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let others = directory.path().join("others");
+        std::fs::create_dir(&others).expect("made");
+        let files = ["0.log", "0.log.0", "0.times"];
+        files.into_iter().for_each(|name| std::fs::write(others.join(name), "secret").expect("written"));
+        let log = directory.path().join("logs/p/c/0.log");
+        std::fs::create_dir_all(directory.path().join("logs/p")).expect("made");
+        std::os::unix::fs::symlink(&others, directory.path().join("logs/p/c")).expect("linked");
+        assert!(tail(&log).is_err() && clear(&log).is_err() && remove(&log).is_err() && !is_there(&log));
+        for name in files {
+            assert_eq!(std::fs::read_to_string(others.join(name)).expect("read"), "secret", "{name}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_is_there_can_be_removed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let log = directory.path().join("p/c/0.log");
+        Directory::make(&log).expect("made").create(&log).expect("made");
+        assert!(is_there(&log));
+        remove(&log).expect("removed");
+        assert!(!is_there(&log));
     }
 }

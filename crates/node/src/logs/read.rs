@@ -5,11 +5,13 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use windlass_streams::LogOptions;
 
+use super::directory::Directory;
 use super::segments::{Segment, open_all};
 use super::times::Times;
 
@@ -19,6 +21,7 @@ const PIECE_BYTES: usize = 64 << 10;
 /// A place in a log, from which it is read on.
 #[derive(Debug)]
 pub struct Reader {
+    directory: Arc<Directory>,
     log: PathBuf,
     /// The file that is read.
     segment: Segment,
@@ -41,14 +44,15 @@ pub struct Reader {
 impl Reader {
     /// Opens a log at the first byte that the options ask for.
     pub fn open(log: &Path, options: &LogOptions) -> io::Result<Self> {
-        let mut segments = open_all(log)?;
+        let directory = Arc::new(Directory::open(log)?);
+        let mut segments = open_all(&directory, log)?;
         // upstream: first the last lines are taken, then those of them that are new enough
         let tail = match options.tail_lines {
             Some(lines) => tail(&segments, lines)?,
             None => START,
         };
         let since = match options.since {
-            Some(since) => first_since(log, &segments, nanoseconds(since))?,
+            Some(since) => first_since(&directory, log, &segments, nanoseconds(since))?,
             None => START,
         };
         let start = tail.max(since);
@@ -59,7 +63,8 @@ impl Reader {
         let segment = later.pop_front().ok_or(io::ErrorKind::NotFound)?;
         Ok(Self {
             log: log.to_owned(),
-            times: options.timestamps.then(|| segment.times(log)),
+            times: options.timestamps.then(|| segment.times(&directory, log)),
+            directory,
             segment,
             later,
             position: start.offset,
@@ -127,8 +132,8 @@ impl Reader {
     /// At the end of a file: whether there is more to read, there or in the next one.
     fn go_on(&mut self) -> io::Result<bool> {
         if self.later.is_empty() && self.follows {
-            match std::fs::symlink_metadata(&self.log) {
-                Ok(found) if self.segment.is(&found) => return Ok(false),
+            match self.directory.identity(&self.log) {
+                Ok(found) if found == self.segment.identity() => return Ok(false),
                 Ok(_) => {}
                 // It goes with its pod.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -138,14 +143,14 @@ impl Reader {
             if self.segment.file.read_at(&mut [0], self.position)? > 0 {
                 return Ok(true);
             }
-            let mut all = open_all(&self.log)?;
-            if let Some(own) = all.iter().position(|segment| segment.is_same(&self.segment)) {
+            let mut all = open_all(&self.directory, &self.log)?;
+            if let Some(own) = all.iter().position(|segment| segment.identity() == self.segment.identity()) {
                 all.drain(..=own);
             }
             self.later = all.into();
         }
         let Some(next) = self.later.pop_front() else { return Ok(false) };
-        self.times = self.times.is_some().then(|| next.times(&self.log));
+        self.times = self.times.is_some().then(|| next.times(&self.directory, &self.log));
         (self.segment, self.position) = (next, 0);
         Ok(true)
     }
@@ -209,9 +214,9 @@ fn end(segments: &[Segment]) -> Place {
 }
 
 /// Where that begins which came at a time or later.
-fn first_since(log: &Path, segments: &[Segment], time: i64) -> io::Result<Place> {
+fn first_since(directory: &Arc<Directory>, log: &Path, segments: &[Segment], time: i64) -> io::Result<Place> {
     for (segment, found) in segments.iter().enumerate().filter(|(_, found)| found.length > 0) {
-        if let Some(offset) = found.times(log).since(time)? {
+        if let Some(offset) = found.times(directory, log).since(time)? {
             return Ok(Place { segment, offset: offset.min(found.length) });
         }
     }
@@ -276,7 +281,8 @@ mod tests {
         let mut times = Writer::new(&path);
         let mut text = String::new();
         for (piece, second) in pieces.iter().zip(1..) {
-            times.mark(text.len() as u64, second * 1_000_000_000).expect("written");
+            let at = second * 1_000_000_000;
+            times.mark(text.len() as u64, at, |path| File::create_new(path)).expect("written");
             text.push_str(piece);
         }
         std::fs::write(&path, text).expect("written");
@@ -377,7 +383,8 @@ mod tests {
             let mut text = String::new();
             for piece in *pieces {
                 second += 1;
-                times.mark(text.len() as u64, second * 1_000_000_000).expect("written");
+                let at = second * 1_000_000_000;
+                times.mark(text.len() as u64, at, |path| File::create_new(path)).expect("written");
                 text.push_str(piece);
             }
             let is_last = number + 1 == files.len() as u64;
@@ -459,5 +466,54 @@ mod tests {
         std::fs::remove_file(aside(&path, 0)).expect("removed");
         std::fs::remove_file(aside(&path, 1)).expect("removed");
         assert_eq!(all(), "five\nsix\n");
+    }
+
+    #[test]
+    fn a_link_in_place_of_a_directory_shows_nothing_of_what_is_behind_it() {
+        let (directory, path) = log(&["secret\n"]);
+        let logs = directory.path().join("logs");
+        std::fs::create_dir_all(logs.join("p")).expect("made");
+        let link = logs.join("p/c");
+        std::os::unix::fs::symlink(path.parent().expect("a directory"), link).expect("linked");
+        let behind = logs.join("p/c/0.log");
+        for options in [since(0), LogOptions { timestamps: true, ..LogOptions::default() }] {
+            assert!(Reader::open(&behind, &options).is_err());
+        }
+        assert!(Reader::at_end(&behind).is_err());
+    }
+
+    #[test]
+    fn a_pipe_in_place_of_any_file_of_a_log_is_refused_at_once() {
+        let stamped = || LogOptions { timestamps: true, ..LogOptions::default() };
+        for name in ["0.log", "0.log.0", "0.times", "0.times.1"] {
+            let (directory, path) = put_aside(&[&["a\n"], &["b\n"]]);
+            let file = directory.path().join(name);
+            std::fs::remove_file(&file).expect("removed");
+            let fifo = rustix::fs::FileType::Fifo;
+            let mode = rustix::fs::Mode::from_raw_mode(0o600);
+            rustix::fs::mknodat(rustix::fs::CWD, &file, fifo, mode, 0).expect("made");
+            let read = Reader::open(&path, &stamped()).and_then(|mut reader| {
+                while reader.read()?.is_some() {}
+                Ok(())
+            });
+            assert_eq!(read.expect_err("a pipe").to_string(), "not a regular file", "{name}");
+        }
+    }
+
+    #[test]
+    fn who_follows_stays_in_the_directory_that_was_opened() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("p/c/0.log");
+        std::fs::create_dir_all(directory.path().join("p/c")).expect("made");
+        std::fs::write(&path, "mine\n").expect("written");
+        let options = LogOptions { follow: true, ..LogOptions::default() };
+        let mut reader = Reader::open(&path, &options).expect("opened");
+        assert_eq!(reader.read().expect("read").as_deref(), Some(b"mine\n".as_slice()));
+        let others = directory.path().join("others");
+        std::fs::create_dir(&others).expect("made");
+        std::fs::write(others.join("0.log"), "secret\n").expect("written");
+        std::fs::rename(directory.path().join("p/c"), directory.path().join("p/old")).expect("moved");
+        std::os::unix::fs::symlink(&others, directory.path().join("p/c")).expect("linked");
+        assert_eq!(reader.read().expect("read"), None);
     }
 }

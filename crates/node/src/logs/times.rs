@@ -4,11 +4,12 @@
 //! begins there came. It holds up to the offset of the next mark. A mark is written before the bytes it is about, so
 //! whoever has read bytes finds their mark; of several marks for one offset the last one counts. Times never go back.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use super::directory::Directory;
 use super::segments::with_suffix;
 
 const MARK_BYTES: usize = 16;
@@ -53,16 +54,17 @@ impl Writer {
         self.length
     }
 
-    /// Notes that what comes to `offset` of the log came at `time`.
-    pub fn mark(&mut self, offset: u64, time: i64) -> io::Result<()> {
+    /// Notes that what comes to `offset` of the log came at `time`. `make` makes the file for the first mark.
+    pub fn mark(
+        &mut self,
+        offset: u64,
+        time: i64,
+        make: impl FnOnce(&Path) -> io::Result<File>,
+    ) -> io::Result<()> {
         self.last = self.last.max(time);
         let file = match &mut self.file {
             Some(file) => file,
-            None => {
-                let options =
-                    OpenOptions::new().append(true).create_new(true).mode(0o640).open(&self.path)?;
-                self.file.insert(options)
-            }
+            None => self.file.insert(make(&self.path)?),
         };
         let mut bytes = [0; MARK_BYTES];
         bytes[..8].copy_from_slice(&offset.to_le_bytes());
@@ -80,6 +82,7 @@ impl Writer {
 /// Reads marks from the first to the last, and on while they are written.
 #[derive(Debug)]
 pub struct Times {
+    directory: Arc<Directory>,
     path: PathBuf,
     file: Option<File>,
     /// Bytes that were read, and where in them the next mark begins.
@@ -95,11 +98,12 @@ pub struct Times {
 
 impl Times {
     /// Of the file of a log with this number; `fallback` is the time of what has no mark.
-    pub fn new(log: &Path, number: u64, fallback: i64) -> Self {
+    pub fn new(directory: &Arc<Directory>, log: &Path, number: u64, fallback: i64) -> Self {
         let path = path(log, number);
         // Opened now, for it may go with its log.
-        let file = super::open(&path).ok();
-        Self { path, file, piece: Vec::new(), at: 0, current: None, next: None, fallback }
+        let file = directory.read(&path).ok();
+        let directory = Arc::clone(directory);
+        Self { directory, path, file, piece: Vec::new(), at: 0, current: None, next: None, fallback }
     }
 
     /// When the byte at `offset` came. Offsets must not go back.
@@ -145,7 +149,7 @@ impl Times {
 
     fn fill(&mut self) -> io::Result<()> {
         if self.file.is_none() {
-            self.file = match super::open(&self.path) {
+            self.file = match self.directory.read(&self.path) {
                 Ok(file) => Some(file),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                 Err(error) => return Err(error),
@@ -166,34 +170,36 @@ mod tests {
     #[test]
     fn marks_are_found_by_offset_and_by_time_also_while_they_are_written() {
         let directory = tempfile::tempdir().expect("a directory");
-        let log = directory.path().join("0.log");
-        let mut times = Times::new(&log, 0, 7);
+        let log = directory.path().join("p/c/0.log");
+        let directory = Arc::new(Directory::make(&log).expect("made"));
+        let mut times = Times::new(&directory, &log, 0, 7);
         assert_eq!(times.at(0).expect("read"), 7, "no marks yet");
         let mut writer = Writer::new(&log);
         // The second takes the place of the first, the clock goes back at the fourth.
         for (offset, time) in [(0, 10), (0, 20), (5, 30), (9, 25)] {
-            writer.mark(offset, time).expect("written");
+            writer.mark(offset, time, |path| directory.create(path)).expect("written");
         }
         let seen: Vec<i64> = [0, 4, 5, 8, 9, 100].map(|offset| times.at(offset).expect("read")).into();
         assert_eq!(seen, [20, 20, 30, 30, 30, 30]);
-        writer.mark(101, 40).expect("written");
+        writer.mark(101, 40, |path| directory.create(path)).expect("written");
         assert_eq!((times.at(100).expect("read"), times.at(101).expect("read")), (30, 40));
         for (time, want) in [(0, Some(0)), (20, Some(0)), (21, Some(5)), (31, Some(101)), (41, None)] {
-            assert_eq!(Times::new(&log, 0, 7).since(time).expect("read"), want, "{time}");
+            assert_eq!(Times::new(&directory, &log, 0, 7).since(time).expect("read"), want, "{time}");
         }
     }
 
     #[test]
     fn half_a_mark_is_read_when_it_is_whole() {
         let directory = tempfile::tempdir().expect("a directory");
-        let log = directory.path().join("0.log");
+        let log = directory.path().join("p/c/0.log");
+        let directory = Arc::new(Directory::make(&log).expect("made"));
         let mut whole = Vec::new();
         for (offset, time) in [(0_u64, 1_i64), (3, 2)] {
             whole.extend(offset.to_le_bytes());
             whole.extend(time.to_le_bytes());
         }
         std::fs::write(path(&log, 0), &whole[..20]).expect("written");
-        let mut times = Times::new(&log, 0, 0);
+        let mut times = Times::new(&directory, &log, 0, 0);
         assert_eq!(times.at(3).expect("read"), 1);
         std::fs::write(path(&log, 0), &whole).expect("written");
         assert_eq!(times.at(3).expect("read"), 2);

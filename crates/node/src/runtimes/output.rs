@@ -3,9 +3,8 @@
 //! Both outputs are one pipe, so that the log has them in the order in which they were written.
 
 use std::cell::RefCell;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::task::AbortHandle;
 
 use super::protocol::{LogLimits, Process};
+use crate::logs::directory::Directory;
 use crate::logs::segments::{aside, with_suffix};
 use crate::logs::times;
 
@@ -33,6 +33,8 @@ struct Sink {
     path: PathBuf,
     /// Nothing before there is something to write, if it is made late.
     log: Option<File>,
+    /// Where the next file is made; nothing, if that was done. So there are never more than two files open for a log.
+    directory: Option<Directory>,
     length: u64,
     times: times::Writer,
     limits: Option<LogLimits>,
@@ -59,20 +61,21 @@ enum Taken {
     End,
 }
 
-/// A log file that did not exist before: a link put in its place by a workload is not followed.
-pub(super) fn new_log(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create_new(true).mode(0o640).open(path)
+/// A log that did not exist before, and its directory.
+pub(super) struct NewLog {
+    file: File,
+    directory: Directory,
 }
 
-/// The same, in a directory that may not be there yet.
-fn late_log(path: &Path) -> io::Result<File> {
-    path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
-    new_log(path)
+/// Makes a log: a link that a workload has put in its place, or in that of its directory, is not followed.
+pub(super) fn new_log(path: &Path) -> io::Result<NewLog> {
+    let directory = Directory::open(path)?;
+    Ok(NewLog { file: directory.create(path)?, directory })
 }
 
 impl Output {
     /// Waits in its pipe.
-    pub(super) fn new(pipe: Receiver, log: Option<File>, process: &Process) -> Self {
+    pub(super) fn new(pipe: Receiver, log: Option<NewLog>, process: &Process) -> Self {
         let sink = Arc::new(Mutex::new(Sink::new(log, &process.log, process.log_limits)));
         Self { pipe: Arc::new(pipe), sink, task: None }
     }
@@ -115,9 +118,19 @@ async fn copy(pipe: Arc<Receiver>, sink: Arc<Mutex<Sink>>) {
 }
 
 impl Sink {
-    fn new(log: Option<File>, path: &Path, limits: Option<LogLimits>) -> Self {
-        let (path, times) = (path.to_owned(), times::Writer::new(path));
-        Self { path, log, length: 0, times, limits, number: 0, is_line_start: true, is_failing: false }
+    fn new(log: Option<NewLog>, path: &Path, limits: Option<LogLimits>) -> Self {
+        let (log, directory) = log.map(|NewLog { file, directory }| (file, directory)).unzip();
+        Self {
+            path: path.to_owned(),
+            log,
+            directory,
+            length: 0,
+            times: times::Writer::new(path),
+            limits,
+            number: 0,
+            is_line_start: true,
+            is_failing: false,
+        }
     }
 
     fn take(&mut self, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> Taken {
@@ -172,9 +185,16 @@ impl Sink {
         let now = jiff::Timestamp::now().as_nanosecond();
         let log = match &mut self.log {
             Some(log) => log,
-            late => late.insert(late_log(&self.path)?),
+            late => {
+                // Perhaps with its directory.
+                let directory = self.directory.insert(Directory::make(&self.path)?);
+                late.insert(directory.create(&self.path)?)
+            }
         };
-        let marked = self.times.mark(self.length, i64::try_from(now).unwrap_or(i64::MAX));
+        let marked = self.times.mark(self.length, i64::try_from(now).unwrap_or(i64::MAX), |times| {
+            let directory = self.directory.take().map_or_else(|| Directory::open(&self.path), Ok)?;
+            directory.create(times)
+        });
         let written = marked.and_then(|()| log.write_all(piece));
         // After a failure half of it may be there.
         self.length = match &written {
@@ -186,19 +206,21 @@ impl Sink {
 
     /// Goes on in a new file. The log is there at every moment: by it a run is known to have been begun.
     fn put_aside(&mut self, limits: LogLimits) -> io::Result<()> {
+        let directory = Directory::open(&self.path)?;
         let new = with_suffix(&self.path, ".new");
-        let _ = std::fs::remove_file(&new);
-        let log = new_log(&new)?;
-        std::fs::hard_link(&self.path, aside(&self.path, self.number))?;
-        std::fs::rename(&new, &self.path)?;
+        let _ = directory.remove(&new);
+        let log = directory.create(&new)?;
+        directory.link(&self.path, &aside(&self.path, self.number))?;
+        directory.replace(&self.path, &new)?;
         self.number += 1;
         self.times = self.times.go_on(&self.path, self.number);
         (self.log, self.length) = (Some(log), 0);
         if let Some(oldest) = self.number.checked_sub(limits.files_max) {
             // What is gone already is no harm.
-            let _ = std::fs::remove_file(aside(&self.path, oldest));
-            let _ = std::fs::remove_file(times::path(&self.path, oldest));
+            let _ = directory.remove(&aside(&self.path, oldest));
+            let _ = directory.remove(&times::path(&self.path, oldest));
         }
+        self.directory = Some(directory);
         Ok(())
     }
 }
@@ -284,5 +306,69 @@ mod tests {
         sink.write(b"last\n");
         assert_eq!((sink.number, sink.is_failing), (before + 1, false));
         assert_eq!(std::fs::read_to_string(&other).expect("read"), "untouched");
+    }
+
+    /// A link to another directory takes the place of that of the container, whose files are moved.
+    fn link_away(directory: &Path) -> PathBuf {
+        let others = directory.join("others");
+        std::fs::create_dir(&others).expect("made");
+        let container = directory.join("logs/p/c");
+        match std::fs::rename(&container, directory.join("moved")) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                std::fs::create_dir_all(directory.join("logs/p")).expect("made");
+            }
+            Err(error) => panic!("{error}"),
+        }
+        std::os::unix::fs::symlink(&others, container).expect("linked");
+        others
+    }
+
+    #[test]
+    fn nothing_is_made_behind_a_link_in_place_of_the_directory() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let others = link_away(directory.path());
+        let path = directory.path().join("logs/p/c/0.log");
+        assert!(new_log(&path).is_err());
+        let mut late = Sink::new(None, &path, None);
+        late.write(b"a\n");
+        assert!(late.is_failing);
+        assert_eq!(names(&others), [""; 0]);
+    }
+
+    #[test]
+    fn a_log_that_has_grown_is_not_put_aside_behind_a_link() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("logs/p/c/0.log");
+        std::fs::create_dir_all(directory.path().join("logs/p/c")).expect("made");
+        let limits = LogLimits { bytes_max: 10, files_max: 2 };
+        let mut sink = Sink::new(Some(new_log(&path).expect("made")), &path, Some(limits));
+        sink.write(b"0123456789\n");
+        let others = link_away(directory.path());
+        std::fs::write(others.join("0.log"), "not ours").expect("written");
+        std::fs::write(others.join("0.log.new"), "not ours").expect("written");
+        (0..10).for_each(|_| sink.write(b"more\n"));
+        assert!(sink.is_failing && sink.number == 0);
+        assert_eq!(names(&others), ["0.log", "0.log.new"]);
+        assert_eq!(std::fs::read_to_string(others.join("0.log")).expect("read"), "not ours");
+        let kept = std::fs::read_to_string(directory.path().join("moved/0.log")).expect("read");
+        assert_eq!(kept, format!("0123456789\n{}", "more\n".repeat(10)), "nothing is lost");
+    }
+
+    #[test]
+    fn a_pipe_in_place_of_the_file_of_times_does_not_stop_the_keeper() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("logs/p/c/0.log");
+        std::fs::create_dir_all(directory.path().join("logs/p/c")).expect("made");
+        let mut sink = Sink::new(Some(new_log(&path).expect("made")), &path, None);
+        let (fifo, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600));
+        let times = times::path(&path, 0);
+        rustix::fs::mknodat(rustix::fs::CWD, &times, fifo, mode, 0).expect("made");
+        sink.write(b"a\n");
+        assert!(sink.is_failing);
+        std::fs::remove_file(times).expect("removed");
+        sink.write(b"b\n");
+        assert!(!sink.is_failing);
+        assert_eq!(all(&path), "b\n");
     }
 }

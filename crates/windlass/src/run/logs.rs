@@ -1,6 +1,7 @@
 //! `--logs`: what pods have printed, shown when they have ended.
 
 use std::collections::HashSet;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt, watcher};
+use windlass_node::logs::directory::Directory;
 
 use super::Logs;
 
@@ -104,7 +106,11 @@ fn files(pod: &Path) -> Vec<(String, PathBuf)> {
 
 /// The last lines of a file, with what stands in front of each.
 fn tail(file: &Path, prefix: &str, lines_max: usize) -> Vec<String> {
-    let Ok(bytes) = std::fs::read(file) else { return Vec::new() };
+    let mut bytes = Vec::new();
+    let read = Directory::open(file).and_then(|directory| directory.read(file)?.read_to_end(&mut bytes));
+    if read.is_err() {
+        return Vec::new();
+    }
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().collect();
     let skipped = lines.len().saturating_sub(lines_max);
