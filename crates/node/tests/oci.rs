@@ -12,7 +12,7 @@ use common::oci::{log, node, node_that, node_with, script, waiting, waits_with};
 use common::{children, is_user, processes_in, processes_with, unique_sleep, wait_for, wait_for_text};
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tar::EntryType;
 use tokio::io::AsyncWriteExt;
@@ -304,4 +304,98 @@ async fn a_pod_whose_image_is_on_its_way_can_be_deleted() {
     assert_eq!(waiting(&pod).map(|(reason, _)| reason).as_deref(), Some("ContainerCreating"));
     let (phases, _) = fixture.watch("p", true, |pod| pod.is_none()).await;
     assert_eq!(phases, ["Pending", "Failed", "gone"]);
+}
+
+#[tokio::test]
+async fn an_image_that_may_not_be_pulled_is_found_when_it_comes_to_the_machine() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let settings = Settings { image_dirs: vec![directory.path().to_owned()], ..Settings::default() };
+    let (fixture, _images, _kept) = node(settings).await;
+    fixture.create("p", never(json!([{"name": "c", "image": "late:1", "imagePullPolicy": "Never"}]))).await;
+    let pod = fixture.until("p", waits_with("ErrImageNeverPull")).await;
+    assert_eq!(phase(&pod), "Pending");
+    // Whole at once: half a file is another test.
+    write_saved(&directory.path().join("late"), "late:1", &busybox(json!({"Cmd": ["echo", "late"]})));
+    std::fs::rename(directory.path().join("late"), directory.path().join("late.tar")).expect("renamed");
+    let pod = fixture.ended("p").await;
+    assert_eq!((log(&fixture, &pod).as_str(), phase(&pod)), ("late\n", "Succeeded"));
+}
+
+#[tokio::test]
+async fn a_pod_whose_image_has_no_good_name_runs_when_it_is_given_another() {
+    let directory = tempfile::tempdir().expect("a directory");
+    write_saved(&directory.path().join("good.tar"), "good:1", &busybox(json!({"Cmd": ["echo", "good"]})));
+    let settings = Settings { image_dirs: vec![directory.path().to_owned()], ..Settings::default() };
+    let (fixture, _images, _kept) = node(settings).await;
+    fixture.create("p", never(json!([{"name": "c", "image": "bad//image"}]))).await;
+    fixture.until("p", waits_with("InvalidImageName")).await;
+    let patch = Patch::Strategic(json!({"spec": {"containers": [{"name": "c", "image": "good:1"}]}}));
+    fixture.pods.patch("p", &PatchParams::default(), &patch).await.expect("patched");
+    let pod = fixture.ended("p").await;
+    assert_eq!((log(&fixture, &pod).as_str(), phase(&pod)), ("good\n", "Succeeded"));
+}
+
+#[tokio::test]
+async fn a_broken_archive_in_an_image_directory_keeps_no_other_image_from_its_pod() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("broken.tar"), [b'x'; 1024]).expect("written");
+    write_saved(&directory.path().join("saved.tar"), "saved:1", &busybox(json!({"Cmd": ["echo", "fine"]})));
+    let registry = Registry::start(None);
+    registry.push("app", "v1", &busybox(json!({"Cmd": ["echo", "fine"]})), None).await;
+    let settings = Settings { image_dirs: vec![directory.path().to_owned()], ..Settings::default() };
+    let (fixture, _images, _kept) = node(settings).await;
+    let pulled = format!("{}/app:v1", registry.address);
+    for (name, image) in [("saved", "saved:1"), ("pulled", pulled.as_str())] {
+        fixture.create(name, never(json!([{"name": "c", "image": image}]))).await;
+        let pod = fixture.ended(name).await;
+        assert_eq!((log(&fixture, &pod).as_str(), phase(&pod)), ("fine\n", "Succeeded"), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_container_keeps_its_image_when_the_tag_moves_and_the_disk_is_full() {
+    let registry = Registry::start(None);
+    let text = "until test -e /data/go; do sleep 0.01; done; cat /version";
+    let version = |version: &str| {
+        let mut image = busybox(json!({"Cmd": ["sh", "-c", text]}));
+        image.layers.push(Archive::new().file("version", version).finish());
+        image
+    };
+    registry.push("app", "latest", &version("one"), None).await;
+    let policy = Policy { high_percent: 0, low_percent: 0, min_age: Duration::ZERO };
+    let (fixture, images, _kept) = node(Settings { policy, ..Settings::default() }).await;
+    let host = tempfile::tempdir().expect("a directory");
+    let image = format!("{}/app:latest", registry.address);
+    let container = json!({
+        "name": "c", "image": image, "imagePullPolicy": "Always",
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    });
+    let mut spec = never(json!([container]));
+    spec["volumes"] = json!([{"name": "data", "hostPath": {"path": host.path()}}]);
+    fixture.create("old", spec.clone()).await;
+    fixture.running("old").await;
+    registry.push("app", "latest", &version("two"), None).await;
+    fixture.create("new", spec).await;
+    fixture.running("new").await;
+    assert_eq!(images.collect().await.expect("looked"), [""; 0], "a pod uses it");
+    std::fs::write(host.path().join("go"), "").expect("written");
+    for (name, want) in [("old", "one"), ("new", "two")] {
+        let pod = fixture.ended(name).await;
+        assert_eq!((log(&fixture, &pod).as_str(), phase(&pod)), (want, "Succeeded"), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn the_error_of_an_image_that_is_nowhere_names_the_archives_that_can_not_be_read() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("broken.tar"), [b'x'; 1024]).expect("written");
+    let registry = Registry::start(None);
+    let settings = Settings { image_dirs: vec![directory.path().to_owned()], ..Settings::default() };
+    let (fixture, _images, _kept) = node(settings).await;
+    let image = format!("{}/nowhere:v1", registry.address);
+    fixture.create("p", never(json!([{"name": "c", "image": image}]))).await;
+    let pod = fixture.until("p", waits_with("ErrImagePull")).await;
+    let (_, message) = waiting(&pod).expect("it waits");
+    assert!(message.contains("/nowhere@v1: not found; it may be in what can't be read: "), "{message}");
+    assert!(message.contains("broken.tar: "), "{message}");
 }

@@ -75,27 +75,54 @@ impl Found {
 }
 
 /// Finds an image below a directory: in the directory itself, or in a layout or archive directly in it.
+///
+/// What can't be read, as an archive that is just being copied, hides nothing that is elsewhere. It is an error only where
+/// it says that it has this image.
 pub fn find(directory: &Path, name: &Reference, machine: &Platform) -> Result<Option<Found>, Error> {
+    let mut first = None;
+    for place in places(directory)? {
+        let (error, is_of_it) = match look(&place, name, machine) {
+            Ok(None) => continue,
+            Ok(Some(Ok(found))) => return Ok(Some(found)),
+            Ok(Some(Err(error))) => (error, true),
+            Err(error) => (error, false),
+        };
+        tracing::warn!(%error, place = %place.display(), "skip images that can't be read");
+        if is_of_it {
+            first.get_or_insert(error);
+        }
+    }
+    first.map_or(Ok(None), Err)
+}
+
+/// What is below a directory but can't be read: it may have an image that [`find`] has not found.
+pub fn unreadable(directory: &Path, name: &Reference, machine: &Platform) -> Vec<Error> {
+    let places = places(directory).unwrap_or_default();
+    places.iter().filter_map(|place| look(place, name, machine).err()).collect()
+}
+
+/// Where images may be, in the order in which they are looked for.
+fn places(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     let read = |error| Error::Read { place: directory.to_owned(), path: PathBuf::new(), error };
     let mut places = vec![directory.to_owned()];
     for entry in std::fs::read_dir(directory).map_err(read)? {
         places.push(entry.map_err(read)?.path());
     }
     places.sort();
-    for place in places {
-        if let Some(files) = Files::at(&place)?
-            && let Some(found) = find_in(files, name, machine)?
-        {
-            return Ok(Some(found));
-        }
-    }
-    Ok(None)
+    Ok(places)
 }
 
-/// Files by their names: of a directory, or of an archive.
+/// Looks for an image in one place. The outer error: it is not known what is there. The inner one: the image is, but it is
+/// not whole.
+fn look(place: &Path, name: &Reference, machine: &Platform) -> Result<Option<Result<Found, Error>>, Error> {
+    Files::at(place)?.map_or(Ok(None), |files| find_in(files, name, machine))
+}
+
+/// Files by their names: of a directory, or of an archive, with where each begins, and its size. An archive is cut when
+/// its end is missing.
 enum Files {
     Directory { place: PathBuf, root: std::os::fd::OwnedFd },
-    Archive { place: PathBuf, entries: BTreeMap<PathBuf, (u64, u64)> },
+    Archive { place: PathBuf, entries: BTreeMap<PathBuf, (u64, u64)>, is_cut: bool },
 }
 
 impl Files {
@@ -113,8 +140,10 @@ impl Files {
         if place.extension().is_none_or(|extension| extension != "tar") {
             return Ok(None);
         }
-        let mut archive = tar::Archive::new(File::open(place).map_err(read)?);
-        let mut entries = BTreeMap::new();
+        let file = File::open(place).map_err(read)?;
+        let length = file.metadata().map_err(read)?.len();
+        let mut archive = tar::Archive::new(file);
+        let mut entries: BTreeMap<PathBuf, (u64, u64)> = BTreeMap::new();
         for entry in archive.entries_with_seek().map_err(read)? {
             let entry = entry.map_err(read)?;
             let path = entry.path().map_err(read)?;
@@ -123,7 +152,8 @@ impl Files {
                 entries.insert(path, (entry.raw_file_position(), entry.size()));
             }
         }
-        Ok(Some(Self::Archive { place: place.to_owned(), entries }))
+        let is_cut = entries.values().any(|(start, size)| start.saturating_add(*size) > length);
+        Ok(Some(Self::Archive { place: place.to_owned(), entries, is_cut }))
     }
 
     fn place(&self) -> &Path {
@@ -147,7 +177,7 @@ impl Files {
                 }
                 Ok((Box::new(file), found.len()))
             }
-            Self::Archive { place, entries } => {
+            Self::Archive { place, entries, .. } => {
                 let &(start, size) = entries.get(path).ok_or_else(|| read(io::ErrorKind::NotFound.into()))?;
                 let mut file = File::open(place).map_err(read)?;
                 file.seek(SeekFrom::Start(start)).map_err(read)?;
@@ -192,7 +222,12 @@ fn blob_path(digest: &Digest) -> PathBuf {
     Path::new("blobs").join(digest.algorithm()).join(digest.hex())
 }
 
-fn find_in(files: Files, name: &Reference, machine: &Platform) -> Result<Option<Found>, Error> {
+/// Looks for an image in files. The errors are those of [`look`].
+fn find_in(
+    files: Files,
+    name: &Reference,
+    machine: &Platform,
+) -> Result<Option<Result<Found, Error>>, Error> {
     if files.has(Path::new("index.json")) {
         let bytes = files.document(Path::new("index.json"))?;
         let Document::Index(entries) = Document::read(&bytes).map_err(|error| files.failed(error))? else {
@@ -200,13 +235,21 @@ fn find_in(files: Files, name: &Reference, machine: &Platform) -> Result<Option<
         };
         let entry = entries.into_iter().find(|entry| is_named(entry, name));
         return match entry {
-            Some(entry) => of_layout(files, entry, machine).map(Some),
+            Some(entry) => Ok(Some(of_layout(files, entry, machine))),
             // Newer archives of docker have both.
             None if files.has(Path::new("manifest.json")) => of_archive(files, name),
             None => Ok(None),
         };
     }
-    if files.has(Path::new("manifest.json")) { of_archive(files, name) } else { Ok(None) }
+    if files.has(Path::new("manifest.json")) {
+        return of_archive(files, name);
+    }
+    // What is missing may be what says which images there are.
+    if let Files::Archive { place, is_cut: true, .. } = &files {
+        let error = io::Error::new(io::ErrorKind::UnexpectedEof, "the end of the archive is missing");
+        return Err(Error::Read { place: place.clone(), path: PathBuf::from("manifest.json"), error });
+    }
+    Ok(None)
 }
 
 /// Whether an entry of a layout is the image of this name: by its digest, its whole name, or in a layout that says
@@ -259,7 +302,7 @@ struct Saved {
 }
 
 /// From `manifest.json`. Its layers have no digests but those of the configuration, which are of what is in them.
-fn of_archive(files: Files, name: &Reference) -> Result<Option<Found>, Error> {
+fn of_archive(files: Files, name: &Reference) -> Result<Option<Result<Found, Error>>, Error> {
     let invalid = |error: String| manifest::Error::Read { what: "manifest.json", error };
     let bytes = files.document(Path::new("manifest.json"))?;
     let saved: Vec<Saved> =
@@ -268,7 +311,11 @@ fn of_archive(files: Files, name: &Reference) -> Result<Option<Found>, Error> {
         let mut tags = saved.repo_tags.iter().flatten();
         tags.any(|tag| Reference::parse(tag).is_ok_and(|tag| tag == *name))
     };
-    let Some(saved) = saved.into_iter().find(is_it) else { return Ok(None) };
+    Ok(saved.into_iter().find(is_it).map(|saved| of_saved(files, saved)))
+}
+
+/// The image of an entry of `manifest.json`.
+fn of_saved(files: Files, saved: Saved) -> Result<Found, Error> {
     let config = files.document(&saved.config)?;
     let id = Digest::of(&config);
     // Its name is its digest, which is the id of the image.
@@ -297,5 +344,78 @@ fn of_archive(files: Files, name: &Reference) -> Result<Option<Found>, Error> {
         };
         layers.push((Layer { blob, packing, diff_id }, path));
     }
-    Ok(Some(Found { files, digest: id.clone(), id, config, layers }))
+    Ok(Found { files, digest: id.clone(), id, config, layers })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Reference {
+        Reference::parse(text).expect("a name")
+    }
+
+    /// What `docker save` writes, of an image with a layer of 4 KiB. `config_name`: another than that of its digest.
+    fn saved(name: &str, config_name: Option<&str>) -> Vec<u8> {
+        let layer = vec![0; 4096];
+        let config = serde_json::json!({"rootfs": {"diff_ids": [Digest::of(&layer)]}}).to_string();
+        let hex = Digest::of(config.as_bytes()).hex().to_owned();
+        let config_name = format!("{}.json", config_name.unwrap_or(&hex));
+        let manifest =
+            serde_json::json!([{"Config": config_name, "RepoTags": [name], "Layers": ["layer.tar"]}]);
+        let mut archive = tar::Builder::new(Vec::new());
+        let manifest = manifest.to_string().into_bytes();
+        for (path, bytes) in
+            [(config_name.as_str(), config.into_bytes()), ("layer.tar", layer), ("manifest.json", manifest)]
+        {
+            let mut header = tar::Header::new_gnu();
+            header.set_mode(0o644);
+            header.set_size(bytes.len() as u64);
+            archive.append_data(&mut header, path, &bytes[..]).expect("to memory");
+        }
+        archive.into_inner().expect("to memory")
+    }
+
+    #[test]
+    fn an_archive_that_is_broken_or_half_copied_hides_no_other_image() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let write = |file: &str, bytes: &[u8]| {
+            std::fs::write(directory.path().join(file), bytes).expect("written");
+        };
+        write("a.tar", &[b'x'; 1024]);
+        // A header and the configuration, a header and the beginning of the layer.
+        write("b.tar", &saved("test/copied:1", None)[..3 * 512 + 100]);
+        write("c.tar", &saved("test/app:1", None));
+        let machine = Platform::this();
+        let is_there = |text| find(directory.path(), &name(text), &machine).map(|found| found.is_some());
+        assert!(is_there("test/app:1").expect("looked"));
+        for text in ["test/other:1", "test/copied:1"] {
+            assert!(!is_there(text).expect("it may be elsewhere"), "{text}");
+            let broken = unreadable(directory.path(), &name(text), &machine);
+            let broken: Vec<String> = broken.iter().map(ToString::to_string).collect();
+            assert_eq!(broken.len(), 2, "{broken:?}");
+            assert!(broken[0].contains("a.tar: ") && broken[1].contains("b.tar: "), "{broken:?}");
+        }
+        write("b.tar", &saved("test/copied:1", None));
+        assert!(is_there("test/copied:1").expect("looked"), "it is copied");
+    }
+
+    #[test]
+    fn an_archive_that_has_the_image_but_not_whole_is_an_error_unless_another_has_it() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let write = |file: &str, bytes: &[u8]| {
+            std::fs::write(directory.path().join(file), bytes).expect("written");
+        };
+        write("a.tar", &saved("test/app:1", Some(&"0".repeat(64))));
+        let machine = Platform::this();
+        let is_there = |text| {
+            let found = find(directory.path(), &name(text), &machine);
+            found.map(|found| found.is_some()).map_err(|error| error.to_string())
+        };
+        let error = is_there("test/app:1").expect_err("refused");
+        assert!(error.ends_with("a.tar has another digest than its name says"), "{error}");
+        assert_eq!(is_there("test/other:1"), Ok(false));
+        write("b.tar", &saved("test/app:1", None));
+        assert_eq!(is_there("test/app:1"), Ok(true));
+    }
 }

@@ -21,7 +21,7 @@ pub mod unpack;
 mod zstd;
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ use store::{Store, Temporary};
 
 /// How many layers of an image are fetched at once.
 const LAYERS_AT_ONCE: usize = 3;
+/// How many layouts and archives that can't be read an error names: a message is no list.
+const UNREADABLE_SHOWN: usize = 3;
 /// How often it is seen to whether images have to go (upstream: ImageGCPeriod).
 const COLLECT_EVERY: Duration = Duration::from_secs(300);
 
@@ -58,6 +60,15 @@ pub enum Error {
     /// It could not be kept.
     #[error(transparent)]
     Store(#[from] store::Error),
+    /// It was found nowhere, and not everything that may have it could be read.
+    #[error("{error}; it may be in what can't be read: {unreadable}")]
+    Nowhere {
+        /// What the last one said that was asked.
+        #[source]
+        error: Box<Self>,
+        /// What can't be read, and why.
+        unreadable: String,
+    },
     /// A thread of ours has failed.
     #[error("unpack: {0}")]
     Thread(#[from] tokio::task::JoinError),
@@ -135,7 +146,23 @@ impl Images {
                 }
             }
         }
-        Err(last.unwrap_or_else(|| registry::Error::NotFound(name.to_string()).into()))
+        let error = last.unwrap_or_else(|| registry::Error::NotFound(name.to_string()).into());
+        let unreadable = self.unreadable(name).await?;
+        match unreadable.is_empty() {
+            true => Err(error),
+            false => Err(Error::Nowhere { error: Box::new(error), unreadable }),
+        }
+    }
+
+    /// Which layouts and archives can't be read, and why.
+    async fn unreadable(&self, name: &Reference) -> Result<String, Error> {
+        let (directories, name) = (self.settings.image_dirs.clone(), name.clone());
+        let looked = tokio::task::spawn_blocking(move || {
+            let machine = Platform::this();
+            let all = directories.iter().flat_map(|directory| local::unreadable(directory, &name, &machine));
+            all.take(UNREADABLE_SHOWN).map(|error| error.to_string()).collect::<Vec<_>>().join("; ")
+        });
+        Ok(looked.await?)
     }
 
     async fn local(&self, name: &Reference) -> Result<Option<Arc<Image>>, Error> {
@@ -211,6 +238,11 @@ impl Images {
         turn
     }
 
+    /// Where they are kept.
+    pub fn directory(&self) -> &Path {
+        &self.settings.directory
+    }
+
     /// Removes images that nobody uses if the disk is too full, and returns their names.
     pub async fn collect(&self) -> Result<Vec<String>, Error> {
         let Ok(_alone) = self.pulls.try_write() else { return Ok(Vec::new()) };
@@ -230,6 +262,13 @@ impl Images {
                 Err(error) => tracing::warn!(%error, "remove images that no pod uses"),
             }
         }
+    }
+
+    /// Removes all images that nobody uses, however full the disk is, and returns their names. Blocks.
+    pub fn collect_all_unused(&self) -> Result<Vec<String>, Error> {
+        let Ok(_alone) = self.pulls.try_write() else { return Ok(Vec::new()) };
+        let all = Policy { high_percent: 0, low_percent: 0, min_age: Duration::ZERO };
+        Ok(self.store.collect(&all, Timestamp::now())?)
     }
 }
 

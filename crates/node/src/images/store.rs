@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   lock                      held by every process that uses the directory, alone by one that removes something
+//!   gate                      held for a moment by who takes the lock, or asks whether it has it alone
 //!   names/<hash of a name>    which image a name means, and since when it was not used
 //!   configs/<hex>             configurations of images
 //!   layers/<hex>/             layers, by the digest of what is in them
@@ -12,7 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File};
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead, Read, Write as _};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -154,7 +155,7 @@ impl Default for Policy {
 /// The images of a directory.
 pub struct Store {
     directory: PathBuf,
-    lock: File,
+    lock: Lock,
     next: AtomicU64,
     /// Images that somebody has, by their id and digest.
     live: Mutex<HashMap<(Digest, String), Weak<Image>>>,
@@ -177,15 +178,11 @@ impl Store {
             let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
             made.map_err(failed("make", &path))?;
         }
-        let path = directory.join("lock");
-        let lock = File::options().create(true).truncate(false).write(true).open(&path);
-        let lock = lock.map_err(failed("open", &path))?;
-        if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            let tmp = directory.join("tmp");
-            remove_below(&tmp).map_err(failed("clear", &tmp))?;
-        }
-        rustix::fs::flock(&lock, FlockOperation::LockShared)
-            .map_err(|error| failed("lock", &path)(error.into()))?;
+        let (gate, lock) = (Lock::open(directory.join("gate"))?, Lock::open(directory.join("lock"))?);
+        gate.take(FlockOperation::LockExclusive)?;
+        let tmp = directory.join("tmp");
+        lock.if_alone(&gate, || remove_below(&tmp).map_err(failed("clear", &tmp)))?;
+        drop(gate);
         Ok(Self {
             directory: directory.to_owned(),
             lock,
@@ -219,6 +216,7 @@ impl Store {
     pub fn get(&self, name: &Reference, known: &BTreeSet<Digest>) -> Result<Presence, Error> {
         let _names = self.names.lock();
         let path = self.name_path(name);
+        // One that makes no sense is as good as none: the image is had again, and the record with it.
         let Some(mut record) = read_record(&path)? else { return Ok(Presence::Absent) };
         if record.layers.iter().any(|layer| !self.layer_path(layer).is_dir()) {
             return Ok(Presence::Absent);
@@ -231,7 +229,15 @@ impl Store {
             record.used_at = now;
             self.write_record(&path, &record)?;
         }
-        self.image(name, &record).map(Presence::Present)
+        match self.image(name, &record) {
+            Ok(image) => Ok(Presence::Present(image)),
+            // The same for its configuration.
+            Err(Error::Config(_)) => Ok(Presence::Absent),
+            Err(Error::Files { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(Presence::Absent)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn image(&self, name: &Reference, record: &Record) -> Result<Arc<Image>, Error> {
@@ -333,9 +339,14 @@ impl Store {
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
-        let fresh = self.temporary();
-        fs::write(&fresh, bytes).map_err(failed("write", &fresh))?;
-        fs::rename(&fresh, path).map_err(failed("move", path))
+        let fresh = Temporary(self.temporary());
+        let written = File::create(&fresh.0).and_then(|mut file| {
+            file.write_all(bytes)?;
+            // Else a machine that stops now may later have the name without the content.
+            file.sync_data()
+        });
+        written.map_err(failed("write", &fresh.0))?;
+        fs::rename(&fresh.0, path).map_err(failed("move", path))
     }
 
     /// Removes images that nobody uses, those first that were not used for the longest, if the disk is too full.
@@ -346,13 +357,12 @@ impl Store {
             return Ok(Vec::new());
         }
         let _names = self.names.lock();
-        if rustix::fs::flock(&self.lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let gate = Lock::open(self.directory.join("gate"))?;
+        if !gate.take(FlockOperation::NonBlockingLockExclusive)? {
             return Ok(Vec::new());
         }
-        let result = self.collect_alone(policy, now, disk);
-        let unlocked = rustix::fs::flock(&self.lock, FlockOperation::LockShared);
-        unlocked.map_err(|error| failed("lock", &self.directory)(error.into()))?;
-        result
+        let gone = self.lock.if_alone(&gate, || self.collect_alone(policy, now, disk))?;
+        Ok(gone.unwrap_or_default())
     }
 
     fn collect_alone(&self, policy: &Policy, now: Timestamp, disk: Disk) -> Result<Vec<String>, Error> {
@@ -361,16 +371,12 @@ impl Store {
         for entry in fs::read_dir(&names).map_err(failed("read", &names))?.flatten() {
             match read_record(&entry.path()) {
                 Ok(Some(record)) => drop(records.insert(entry.path(), record)),
-                Ok(None) => {}
-                Err(_) => fs::remove_file(entry.path()).map_err(failed("remove", &names))?,
+                Ok(None) | Err(_) => fs::remove_file(entry.path()).map_err(failed("remove", &names))?,
             }
         }
         let live = self.live.lock();
-        let in_use: BTreeSet<Digest> = live
-            .iter()
-            .filter(|(_, image)| image.strong_count() > 0)
-            .map(|((id, _), _)| id.clone())
-            .collect();
+        let used: Vec<Arc<Image>> = live.values().filter_map(Weak::upgrade).collect();
+        let in_use: BTreeSet<&Digest> = used.iter().map(|image| &image.id).collect();
         let all: Vec<(PathBuf, Unused)> = records
             .iter()
             .filter(|(_, record)| !in_use.contains(&record.id))
@@ -384,11 +390,13 @@ impl Store {
                 gone.push(record.name);
             }
         }
-        // Layers and configurations that no name leads to any more.
+        // Layers and configurations go that no name leads to any more, unless a container still has the image: its name
+        // may mean another one by now.
+        let named = records.values().flat_map(|record| &record.layers).map(|layer| self.layer_path(layer));
         let layers: BTreeSet<PathBuf> =
-            records.values().flat_map(|record| &record.layers).map(|layer| self.layer_path(layer)).collect();
-        let configs: BTreeSet<PathBuf> =
-            records.values().map(|record| self.config_path(&record.id)).collect();
+            named.chain(used.iter().flat_map(|image| image.layers.clone())).collect();
+        let ids = records.values().map(|record| &record.id).chain(in_use);
+        let configs: BTreeSet<PathBuf> = ids.map(|id| self.config_path(id)).collect();
         for (directory, kept) in [("layers", &layers), ("configs", &configs)] {
             let directory = self.directory.join(directory);
             for entry in fs::read_dir(&directory).map_err(failed("read", &directory))?.flatten() {
@@ -402,6 +410,52 @@ impl Store {
         }
         drop(live);
         Ok(gone)
+    }
+}
+
+/// A file that can be locked; what is locked is free when this goes.
+struct Lock {
+    path: PathBuf,
+    file: File,
+}
+
+impl Lock {
+    /// Opens the file, and makes it if it is not there. Nothing is locked yet.
+    fn open(path: PathBuf) -> Result<Self, Error> {
+        let file = File::options().create(true).truncate(false).write(true).open(&path);
+        let file = file.map_err(failed("open", &path))?;
+        Ok(Self { path, file })
+    }
+
+    /// Returns whether it is held as wanted; if not, somebody else has it, and it is not held at all.
+    fn take(&self, operation: FlockOperation) -> Result<bool, Error> {
+        match rustix::io::retry_on_intr(|| rustix::fs::flock(&self.file, operation)) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => Err(failed("lock", &self.path)(error.into())),
+        }
+    }
+
+    /// Does something if nobody else has the lock, and shares it with others afterwards in any case.
+    ///
+    /// `flock` lets go of a shared lock before it tries to have it alone: who is refused has nothing any more until it
+    /// shares it again. So whoever asks has the gate meanwhile: nobody takes another for absent that is just asking, and
+    /// to share it again never has to wait. (`F_OFD_SETLK`, which loses nothing when it is refused, is not in rustix.)
+    fn if_alone<T>(&self, _gate: &Self, then: impl FnOnce() -> Result<T, Error>) -> Result<Option<T>, Error> {
+        let done = match self.take(FlockOperation::NonBlockingLockExclusive) {
+            Ok(true) => then().map(Some),
+            Ok(false) => Ok(None),
+            Err(error) => Err(error),
+        };
+        self.take(FlockOperation::LockShared)?;
+        done
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // To close it is not enough while a process that was just forked has it too.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
 
@@ -463,10 +517,15 @@ fn size_of(layer: &Path) -> u64 {
     fs::read_to_string(size_path(layer)).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
+/// `None` if there is none, or none that can be understood.
 fn read_record(path: &Path) -> Result<Option<Record>, Error> {
     match fs::read(path) {
         Ok(bytes) => {
-            serde_json::from_slice(&bytes).map(Some).map_err(|error| failed("read", path)(error.into()))
+            let record = serde_json::from_slice(&bytes);
+            let say = |error: &serde_json::Error| {
+                tracing::warn!(%error, path = %path.display(), "read the record of an image");
+            };
+            Ok(record.inspect_err(say).ok())
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(failed("read", path)(error)),
@@ -605,6 +664,107 @@ mod tests {
             assert_eq!(unpacked.len(), 1 << 20);
             remove_below(&directory.path().join("layers")).expect("removed");
         }
+    }
+
+    /// Removes all that nobody uses.
+    const ALL: Policy = Policy { high_percent: 0, low_percent: 0, min_age: Duration::ZERO };
+
+    fn name() -> Reference {
+        Reference::parse("test/app:1").expect("a name")
+    }
+
+    /// Gives the name to an image of one layer, with one file of this text.
+    fn put(store: &Store, text: &str) -> Arc<Image> {
+        let mut archive = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        header.set_mode(0o644);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_size(text.len() as u64);
+        archive.append_data(&mut header, "file", text.as_bytes()).expect("to memory");
+        let archive = archive.into_inner().expect("to memory");
+        let layer = Digest::of(&archive);
+        store.add_layer(&archive[..], Packing::Plain, &layer).expect("unpacked");
+        let config = serde_json::json!({"rootfs": {"type": "layers", "diff_ids": [layer]}}).to_string();
+        let id = Digest::of(config.as_bytes());
+        store.put(&name(), (&id, &id), config.as_bytes(), None).expect("put")
+    }
+
+    fn collect(store: &Store) -> Vec<String> {
+        store.collect(&ALL, Timestamp::now()).expect("looked")
+    }
+
+    fn count(directory: &Path, name: &str) -> usize {
+        fs::read_dir(directory.join(name)).expect("there").count()
+    }
+
+    #[test]
+    fn an_image_that_is_used_stays_when_its_name_means_another() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = Store::open(directory.path()).expect("opened");
+        let old = put(&store, "old");
+        drop(put(&store, "new"));
+        assert_eq!(collect(&store), ["docker.io/test/app:1"], "nobody uses the new one");
+        assert_eq!(old.read("file", 10).as_deref(), Some("old"));
+        assert!(store.config_path(&old.id).is_file());
+        // A layer and its size, and a configuration.
+        let left = || (count(directory.path(), "layers"), count(directory.path(), "configs"));
+        assert_eq!(left(), (2, 1));
+        drop(old);
+        assert_eq!((collect(&store), left()), (vec![], (0, 0)), "it goes when it is no longer used");
+    }
+
+    #[test]
+    fn who_could_not_remove_anything_is_still_safe_from_who_else_uses_the_directory() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = Store::open(directory.path()).expect("opened");
+        let other = Store::open(directory.path()).expect("opened");
+        let image = put(&store, "text");
+        let unfinished = store.temporary();
+        fs::write(&unfinished, "").expect("written");
+        assert_eq!(collect(&store), [""; 0], "somebody else uses the directory");
+        assert_eq!(collect(&other), [""; 0], "the other one is not alone either");
+        drop(other);
+        let other = Store::open(directory.path()).expect("opened");
+        assert_eq!(image.read("file", 10).as_deref(), Some("text"));
+        assert!(unfinished.is_file(), "who comes later is not alone");
+        drop((store, image));
+        assert_eq!(collect(&other), ["docker.io/test/app:1"], "now it is");
+        drop(other);
+        drop(Store::open(directory.path()).expect("opened"));
+        assert!(!unfinished.exists(), "and so is who comes then");
+    }
+
+    #[test]
+    fn nobody_asks_whether_it_is_alone_while_another_does() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = Store::open(directory.path()).expect("opened");
+        drop(put(&store, "text"));
+        let gate = Lock::open(directory.path().join("gate")).expect("opened");
+        assert!(gate.take(FlockOperation::NonBlockingLockExclusive).expect("taken"));
+        assert_eq!(collect(&store), [""; 0], "another is at it");
+        drop(gate);
+        assert_eq!(collect(&store), ["docker.io/test/app:1"]);
+    }
+
+    #[test]
+    fn a_record_or_configuration_that_a_crash_has_emptied_is_as_good_as_none() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = Store::open(directory.path()).expect("opened");
+        let known = BTreeSet::new();
+        let id = put(&store, "text").id.clone();
+        let (record, config) = (store.name_path(&name()), store.config_path(&id));
+        for (path, what) in [(record, "record"), (config, "configuration")] {
+            fs::write(&path, "").expect("written");
+            let got = store.get(&name(), &known).expect("looked");
+            assert!(matches!(got, Presence::Absent), "{what}: {got:?}");
+            assert_eq!(put(&store, "text").id, id, "{what}");
+            let got = store.get(&name(), &known).expect("looked");
+            assert!(matches!(got, Presence::Present(_)), "{what}: {got:?}");
+        }
+        fs::write(store.name_path(&name()), "").expect("written");
+        assert_eq!(collect(&store), [""; 0]);
+        assert_eq!(count(directory.path(), "names"), 0, "it goes when there is no room");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::work::Work;
 use super::{Context, Notice};
 use crate::attend::Attendant;
 use crate::backoff::{self, Limits};
-use crate::container::Waiting;
+use crate::container::{State, Waiting};
 use crate::env::Reference as Object;
 use crate::events::{self, Report};
 use crate::images::auth::Keyring;
@@ -21,6 +21,14 @@ use crate::{lifecycle, prepare};
 
 /// How long a failed pull is shown before it counts as one that waits (upstream: until the next look at the pod).
 const FAILURE_SHOWN: Duration = Duration::from_secs(1);
+/// The reason of a container whose image has a name that is none.
+const INVALID_NAME: &str = "InvalidImageName";
+/// The reason of a container whose image is not there and may not be pulled.
+const NEVER_PULL: &str = "ErrImageNeverPull";
+/// The reason of a container whose image could not be pulled.
+const PULL_FAILED: &str = "ErrImagePull";
+/// The reason of one that waits until it is tried again.
+const PULL_BACKS_OFF: &str = "ImagePullBackOff";
 
 /// How far the image of a container is.
 #[derive(Debug, Default)]
@@ -45,6 +53,8 @@ pub(crate) enum Stage {
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     pub(crate) stage: Stage,
+    /// What the pod called the image that was looked for last. It may be given another.
+    name: String,
     /// How long the last failure had to wait, and when it was.
     delay: Option<(Duration, Timestamp)>,
 }
@@ -79,26 +89,57 @@ impl Work {
     /// The image of a container that is about to start. `None`: it is not there yet, and the container waits.
     pub(super) fn image(&mut self, place: usize) -> Option<Arc<Image>> {
         let now = Timestamp::now();
-        let name = self.container(place)?.image.clone().unwrap_or_default();
+        let name = self.image_name(place).to_owned();
+        let is_same = self.images[place].name == name;
         match std::mem::take(&mut self.images[place].stage) {
-            Stage::Ready(image) => return Some(image),
+            Stage::Ready(image) if is_same => return Some(image),
             Stage::Pulling(task) => self.images[place].stage = Stage::Pulling(task),
-            Stage::Failed { until, message } if now < until => {
+            Stage::Failed { until, message } if is_same && now < until => {
                 self.publish(Some(place), false, "BackOff", format!("Back-off pulling image {name:?}"));
                 self.publish(Some(place), true, "Failed", "Error: ImagePullBackOff".into());
                 let text = format!("Back-off pulling image {name:?}: ErrImagePull: {message}");
-                self.wait(place, "ImagePullBackOff", text, Some(until));
+                self.wait(place, PULL_BACKS_OFF, text, Some(until));
                 self.images[place].stage = Stage::Failed { until, message };
                 return None;
             }
-            Stage::Unknown | Stage::Failed { .. } => {
-                let task = self.look_for(place)?;
-                self.images[place].stage = Stage::Pulling(task);
+            Stage::Unknown | Stage::Ready(_) | Stage::Failed { .. } => {
+                let stage = Stage::Pulling(self.look_for(place)?);
+                let delay = self.images[place].delay.filter(|_| is_same);
+                self.images[place] = Progress { stage, name, delay };
             }
         }
-        let usual = self.usual_waiting();
-        self.wait(place, usual, String::new(), None);
+        match &mut self.records[place].state {
+            // Most likely the answer is the same: it is no news that it is looked at again.
+            State::Waiting(Waiting { reason: Some(INVALID_NAME | NEVER_PULL), retry_at, .. }) if is_same => {
+                *retry_at = None;
+            }
+            _ => {
+                let usual = self.usual_waiting();
+                self.wait(place, usual, String::new(), None);
+            }
+        }
         None
+    }
+
+    /// A container that waits for an image is looked at now if the pod has been given another.
+    pub(super) fn heed_images(&mut self) {
+        for place in 0..self.images.len() {
+            let is_other =
+                !self.images[place].name.is_empty() && self.images[place].name != self.image_name(place);
+            if is_other
+                && !matches!(self.images[place].stage, Stage::Pulling(_))
+                && let State::Waiting(Waiting { reason: Some(reason), retry_at, .. }) =
+                    &mut self.records[place].state
+                && [INVALID_NAME, NEVER_PULL, PULL_FAILED, PULL_BACKS_OFF].contains(reason)
+            {
+                *retry_at = Some(Timestamp::now());
+            }
+        }
+    }
+
+    /// What the pod calls the image of a container.
+    fn image_name(&self, place: usize) -> &str {
+        self.container(place).and_then(|container| container.image.as_deref()).unwrap_or_default()
     }
 
     fn wait(&mut self, place: usize, reason: &'static str, message: String, retry_at: Option<Timestamp>) {
@@ -122,6 +163,12 @@ impl Work {
     pub(super) fn on_image(&mut self, place: usize, found: Result<Arc<Image>, Failure>) {
         let now = Timestamp::now();
         self.is_changed = true;
+        if self.images[place].name != self.image_name(place) {
+            // The pod has been given another one meanwhile.
+            self.images[place].stage = Stage::Unknown;
+            let usual = self.usual_waiting();
+            return self.wait(place, usual, String::new(), Some(now));
+        }
         match found {
             Ok(image) => {
                 self.images[place].stage = Stage::Ready(image);
@@ -129,24 +176,26 @@ impl Work {
                 let usual = self.usual_waiting();
                 self.wait(place, usual, String::new(), Some(now));
             }
-            Err(Failure::Name(message)) => self.give_up(place, "InvalidImageName", message),
-            Err(Failure::Never(message)) => self.give_up(place, "ErrImageNeverPull", message),
+            Err(Failure::Name(message)) => self.refuse(place, INVALID_NAME, message, now),
+            Err(Failure::Never(message)) => self.refuse(place, NEVER_PULL, message, now),
             Err(Failure::Pull(message)) => {
                 let delay = self.images[place].failed(now, &self.context.config.image_backoff);
                 self.publish(Some(place), true, "Failed", "Error: ErrImagePull".into());
                 let shown_until = backoff::add(now, FAILURE_SHOWN.min(delay / 2));
                 self.images[place].stage =
                     Stage::Failed { until: backoff::add(now, delay), message: message.clone() };
-                self.wait(place, "ErrImagePull", message, Some(shown_until));
+                self.wait(place, PULL_FAILED, message, Some(shown_until));
             }
         }
     }
 
-    /// Upstream asks again now and then; the answer would be the same until the pod is another.
-    fn give_up(&mut self, place: usize, reason: &'static str, message: String) {
+    /// Nothing is pulled, but what stands in the way may change: the image may come to the machine by other ways, and the
+    /// pod may be given another one. So it is looked at again, as upstream does, but less and less often.
+    fn refuse(&mut self, place: usize, reason: &'static str, message: String, now: Timestamp) {
+        let delay = self.images[place].failed(now, &self.context.config.image_backoff);
         self.publish(Some(place), true, "Failed", format!("Error: {reason}"));
         self.images[place].stage = Stage::Unknown;
-        self.wait(place, reason, message, None);
+        self.wait(place, reason, message, Some(backoff::add(now, delay)));
     }
 }
 
@@ -184,7 +233,7 @@ async fn ensure(
             // One that is there but not for this pod is not to be told from one that is not there.
             Presence::Absent | Presence::Private if policy == Some("Never") => {
                 let message = format!("Container image {text:?} is not present with pull policy of Never");
-                say(true, "ErrImageNeverPull", message.clone());
+                say(true, NEVER_PULL, message.clone());
                 return Err(Failure::Never(message));
             }
             Presence::Absent | Presence::Private => {}
