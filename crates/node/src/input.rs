@@ -43,6 +43,15 @@ pub(crate) fn name_terminal_of(guest: &mut Guest) {
     }
 }
 
+/// The same in an environment as a runtime reads it.
+pub(crate) fn name_terminal_in(env: &mut Vec<serde_json::Value>) {
+    let own = format!("{}=", TERM.0);
+    let is_there = env.iter().filter_map(serde_json::Value::as_str).any(|text| text.starts_with(&own));
+    if !is_there {
+        env.push(format!("{own}{}", TERM.1).into());
+    }
+}
+
 fn name(env: &mut Vec<(String, String)>) {
     if !env.iter().any(|(name, _)| name == TERM.0) {
         env.push((TERM.0.into(), TERM.1.into()));

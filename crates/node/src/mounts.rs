@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Weak;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Container, Pod, ServiceAccount, Volume, VolumeMount};
@@ -94,7 +94,9 @@ async fn make_all(context: &Context, pod: &Pod, is_refresh: bool) -> Result<(), 
         if !is_needed {
             continue;
         }
-        make(&directory, &content, group, context.own.uid == 0).map_err(|error| failed(&error))?;
+        let is_root = context.own.uid == 0;
+        let is_secret = volume::is_secret(volume);
+        make(&directory, &content, group, is_root, is_secret).map_err(|error| failed(&error))?;
     }
     make_stage(context, pod)
 }
@@ -104,12 +106,21 @@ fn is_same(directory: &Path, files: &BTreeMap<String, File>) -> bool {
     let data = directory.join("..data");
     let is_there =
         |(path, file): (&String, &File)| fs::read(data.join(path)).is_ok_and(|bytes| bytes == file.bytes);
-    let tops: BTreeSet<&str> = files.keys().filter_map(|path| path.split('/').next()).collect();
-    let count = fs::read_dir(&data).map_or(0, Iterator::count);
-    count == tops.len() && files.iter().all(is_there)
+    count_files(&data).is_ok_and(|count| count == files.len()) && files.iter().all(is_there)
 }
 
-/// A token that is not yet old; upstream renews it when four fifths of its time are over.
+/// How many files there are below a directory.
+fn count_files(directory: &Path) -> io::Result<usize> {
+    let mut count = 0;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        count += if entry.file_type()?.is_dir() { count_files(&entry.path())? } else { 1 };
+    }
+    Ok(count)
+}
+
+/// A token that is not yet old; upstream renews it when four fifths of its time are over. It is as old as its file, which
+/// [`write`] sees to.
 fn young_token(path: &Path, seconds: i64) -> Option<Vec<u8>> {
     let limit = Duration::from_secs(u64::try_from(seconds).ok()?) / 5 * 4;
     let age = fs::metadata(path).ok()?.modified().ok()?.elapsed().ok()?;
@@ -162,23 +173,46 @@ fn private(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-fn make(directory: &Path, content: &Content, group: Option<u32>, is_root: bool) -> io::Result<()> {
+/// Makes what a volume holds. Secrets of an agent that is root are in memory, and never on the disk.
+fn make(
+    directory: &Path,
+    content: &Content,
+    group: Option<u32>,
+    is_root: bool,
+    is_secret: bool,
+) -> io::Result<()> {
     match content {
         Content::Host { path, kind } => check_host(Path::new(path), kind),
         Content::Empty { is_memory, limit } => {
             private(directory)?;
-            if *is_memory && is_root && !is_mount_point(directory) {
+            if *is_memory && is_root {
                 let size = limit.map(|limit| format!(",size={limit}")).unwrap_or_default();
-                let options = format!("mode=0777{size}\0");
-                let options =
-                    std::ffi::CStr::from_bytes_with_nul(options.as_bytes()).map_err(io::Error::other)?;
-                rustix::mount::mount("tmpfs", directory, "tmpfs", MountFlags::empty(), options)?;
+                mount_memory(directory, &format!("mode=0777{size}"))?;
             }
             let mode = if group.is_some() { 0o2777 } else { 0o777 };
             own(directory, mode, group)
         }
-        Content::Files(files) => write(directory, files, group),
+        Content::Files(files) => {
+            if is_secret && is_root {
+                private(directory)?;
+                match mount_memory(directory, "mode=0755") {
+                    // Root of a container may not mount anything: no reason to have no secrets there.
+                    Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                    result => result?,
+                }
+            }
+            write(directory, files, group)
+        }
     }
+}
+
+/// Mounts a file system in memory on a directory, unless one is there already: of this agent, or of one before it.
+fn mount_memory(directory: &Path, options: &str) -> io::Result<()> {
+    if is_mount_point(directory) {
+        return Ok(());
+    }
+    let options = std::ffi::CString::new(options).map_err(io::Error::other)?;
+    Ok(rustix::mount::mount("tmpfs", directory, "tmpfs", MountFlags::empty(), options.as_c_str())?)
 }
 
 fn own(path: &Path, mode: u32, group: Option<u32>) -> io::Result<()> {
@@ -194,19 +228,22 @@ fn is_mount_point(directory: &Path) -> bool {
     directory.parent().is_some_and(|parent| device(parent) != device(directory))
 }
 
-/// What a hostPath has to be, and makes it if it may.
+/// What a hostPath has to be, and makes it if it may. One of which nothing is said is made as a directory if it is missing,
+/// as container engines do.
 fn check_host(path: &Path, kind: &str) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
+    let named =
+        |error: io::Error| io::Error::new(error.kind(), format!("hostPath {}: {error}", path.display()));
+    let make_directory = || fs::DirBuilder::new().recursive(true).mode(0o755).create(path);
     match kind {
-        "DirectoryOrCreate" => fs::DirBuilder::new().recursive(true).mode(0o755).create(path)?,
+        "DirectoryOrCreate" => make_directory().map_err(named)?,
+        "" if !path.exists() => make_directory().map_err(named)?,
         "FileOrCreate" if !path.exists() => {
-            drop(fs::OpenOptions::new().create_new(true).write(true).open(path)?)
+            drop(fs::OpenOptions::new().create_new(true).write(true).open(path).map_err(named)?)
         }
         _ => {}
     }
-    let not_found =
-        |error: io::Error| io::Error::new(error.kind(), format!("hostPath {}: {error}", path.display()));
-    let found = fs::metadata(path).map_err(not_found)?.file_type();
+    let found = fs::metadata(path).map_err(named)?.file_type();
     let (is_it, what) = match kind {
         "Directory" | "DirectoryOrCreate" => (found.is_dir(), "directory"),
         "File" | "FileOrCreate" => (found.is_file(), "file"),
@@ -224,12 +261,13 @@ fn check_host(path: &Path, kind: &str) -> io::Result<()> {
 }
 
 /// Writes files so that a reader sees all of the old ones or all of the new ones: they are behind a link, `..data`, that is
-/// replaced at once (upstream: AtomicWriter).
+/// replaced at once (upstream: AtomicWriter). A file that is as it was keeps its time. What an earlier try left, and what is no
+/// longer wanted, goes.
 fn write(directory: &Path, files: &BTreeMap<String, File>, group: Option<u32>) -> io::Result<()> {
     private(directory)?;
     own(directory, if group.is_some() { 0o2755 } else { 0o755 }, group)?;
     let name = format!("..{}", jiff::Timestamp::now().as_nanosecond());
-    let fresh = directory.join(&name);
+    let (fresh, data) = (directory.join(&name), directory.join("..data"));
     fs::create_dir(&fresh)?;
     own(&fresh, 0o755, group)?;
     for (path, file) in files {
@@ -242,12 +280,19 @@ fn write(directory: &Path, files: &BTreeMap<String, File>, group: Option<u32>) -
                 own(&parent, 0o755, group)?;
             }
         }
-        fs::write(&target, &file.bytes)?;
+        let mut made = fs::File::create(&target)?;
+        made.write_all(&file.bytes)?;
+        if let Some(time) = unchanged_since(&data.join(path), &file.bytes) {
+            made.set_modified(time)?;
+        }
         let mode = if group.is_some() { file.mode | 0o440 } else { file.mode };
         own(&target, mode, group)?;
     }
-    let (link, data) = (directory.join("..data_tmp"), directory.join("..data"));
-    let before = fs::read_link(&data).ok();
+    let link = directory.join("..data_tmp");
+    match fs::remove_file(&link) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     std::os::unix::fs::symlink(&name, &link)?;
     fs::rename(&link, &data)?;
     let tops: BTreeSet<&str> = files.keys().filter_map(|path| path.split('/').next()).collect();
@@ -257,10 +302,25 @@ fn write(directory: &Path, files: &BTreeMap<String, File>, group: Option<u32>) -
             std::os::unix::fs::symlink(Path::new("..data").join(top), visible)?;
         }
     }
-    if let Some(before) = before {
-        fs::remove_dir_all(directory.join(before))?;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let is_kept = entry
+            .file_name()
+            .to_str()
+            .is_some_and(|found| found == "..data" || found == name || tops.contains(found));
+        match entry.file_type()?.is_dir() {
+            _ if is_kept => {}
+            true => fs::remove_dir_all(entry.path())?,
+            false => fs::remove_file(entry.path())?,
+        }
     }
     Ok(())
+}
+
+/// Since when a file holds just this.
+fn unchanged_since(path: &Path, bytes: &[u8]) -> Option<SystemTime> {
+    let is_same = fs::read(path).ok()? == bytes;
+    fs::metadata(path).ok()?.modified().ok().filter(|_| is_same)
 }
 
 /// The mounts of a container, in the order of their paths, so that one can be in another.
@@ -325,8 +385,13 @@ pub(crate) fn names_message(container: &Container) -> bool {
     path != MESSAGE_PATH || words.chain(values).any(|text| text.contains(path))
 }
 
+/// Where a pod with that directory has what its containers say when they end.
+pub(crate) fn messages(pod_directory: &Path) -> PathBuf {
+    pod_directory.join("messages")
+}
+
 fn message_file(context: &Context, pod: &Pod, container: &str, run: i32) -> PathBuf {
-    context.pod_directory(pod).join("messages").join(format!("{container}.{run}"))
+    messages(&context.pod_directory(pod)).join(format!("{container}.{run}"))
 }
 
 /// Makes the file in which a run of a container can say why it ends.
@@ -409,7 +474,76 @@ mod tests {
         assert!(is_same(&volume, &second) && !is_same(&volume, &first));
         assert_eq!((read("a"), read("d/e")), (Some("3".into()), None));
         let entries = fs::read_dir(&volume).expect("there").count();
-        assert_eq!(entries, 4, "the data, the link to it, and a link for each name: {volume:?}");
+        assert_eq!(entries, 3, "the data, the link to it, and a link for each name: {volume:?}");
+        assert!(fs::symlink_metadata(volume.join("d")).is_err(), "no link leads nowhere");
+    }
+
+    #[test]
+    fn a_file_that_is_taken_from_a_directory_that_stays_is_noticed() {
+        let root = tempfile::tempdir().expect("a directory");
+        let volume = root.path().join("v");
+        let both = BTreeMap::from([("d/e".into(), file("1", 0o644)), ("d/f".into(), file("2", 0o644))]);
+        write(&volume, &both, None).expect("written");
+        let one = BTreeMap::from([("d/e".into(), file("1", 0o644))]);
+        assert!(is_same(&volume, &both) && !is_same(&volume, &one));
+        write(&volume, &one, None).expect("written again");
+        assert!(is_same(&volume, &one) && !is_same(&volume, &both));
+    }
+
+    #[test]
+    fn files_are_written_after_a_try_that_was_cut_off() {
+        let root = tempfile::tempdir().expect("a directory");
+        let volume = root.path().join("v");
+        let files = |text| BTreeMap::from([("a".into(), file(text, 0o644))]);
+        write(&volume, &files("1"), None).expect("written");
+        fs::create_dir(volume.join("..5")).expect("made");
+        std::os::unix::fs::symlink("..5", volume.join("..data_tmp")).expect("linked");
+        write(&volume, &files("2"), None).expect("written again");
+        assert_eq!(fs::read_to_string(volume.join("a")).expect("there"), "2");
+        assert_eq!(fs::read_dir(&volume).expect("there").count(), 3, "nothing is left of it");
+    }
+
+    #[test]
+    fn a_token_that_is_used_again_does_not_become_younger() {
+        let root = tempfile::tempdir().expect("a directory");
+        let volume = root.path().join("v");
+        let files = |token, other| {
+            BTreeMap::from([("t/token".into(), file(token, 0o600)), ("o".into(), file(other, 0o644))])
+        };
+        write(&volume, &files("t", "1"), None).expect("written");
+        let path = volume.join("t/token");
+        // Whole seconds: not every file system has more.
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a time").as_secs();
+        let old = SystemTime::UNIX_EPOCH + Duration::from_secs(now - 2000);
+        fs::File::open(&path).expect("there").set_modified(old).expect("changed");
+        assert_eq!(young_token(&path, 3600), Some(b"t".to_vec()));
+        write(&volume, &files("t", "2"), None).expect("written again");
+        assert_eq!(fs::read_to_string(volume.join("o")).expect("there"), "2");
+        assert_eq!(fs::metadata(&path).expect("there").modified().expect("a time"), old);
+        write(&volume, &files("new", "2"), None).expect("written once more");
+        let age = fs::metadata(&path).expect("there").modified().expect("a time").elapsed().expect("past");
+        assert!(age < Duration::from_secs(1000), "{age:?}");
+    }
+
+    #[test]
+    fn secrets_are_in_memory_which_is_mounted_once_and_let_go() {
+        let root = tempfile::tempdir().expect("a directory");
+        let pod = root.path().join("pod");
+        let volume = pod.join("volumes/s");
+        let is_root = rustix::process::geteuid().is_root();
+        let mounts = || {
+            let table = fs::read_to_string("/proc/self/mountinfo").expect("read");
+            let point = volume.to_str().expect("text");
+            table.lines().filter(|line| line.split(' ').nth(4) == Some(point)).count()
+        };
+        for text in ["1", "2"] {
+            let content = Content::Files(BTreeMap::from([("a".into(), file(text, 0o400))]));
+            make(&volume, &content, None, is_root, true).expect("made");
+            assert_eq!(fs::read_to_string(volume.join("a")).expect("there"), text);
+            assert_eq!(mounts(), usize::from(is_root));
+        }
+        remove(&pod);
+        assert_eq!((mounts(), pod.exists()), (0, false));
     }
 
     #[test]
@@ -433,8 +567,10 @@ mod tests {
             ("file", "", true),
             ("file", "File", true),
             ("file", "Directory", false),
-            ("none", "", false),
             ("none", "Directory", false),
+            ("none/deep", "", true),
+            ("none/deep", "Directory", true),
+            ("file/in", "", false),
             ("made", "DirectoryOrCreate", true),
             ("made", "Directory", true),
             ("made-file", "FileOrCreate", true),

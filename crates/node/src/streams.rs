@@ -100,7 +100,8 @@ impl Table {
 
     /// What runs a command in a container that runs.
     pub(crate) fn guest(&self, uid: &str, container: &str, argv: Vec<String>) -> Option<Guest> {
-        self.get(uid, container).map(|live| live.guest(argv, false))
+        let guest = self.get(uid, container)?.guest(argv, false);
+        guest.inspect_err(|error| tracing::debug!(%error, container, "prepare a process")).ok()
     }
 
     fn get(&self, uid: &str, container: &str) -> Option<Live> {
@@ -109,19 +110,19 @@ impl Table {
 }
 
 impl Live {
-    fn guest(self, argv: Vec<String>, has_terminal: bool) -> Guest {
+    fn guest(self, argv: Vec<String>, has_terminal: bool) -> io::Result<Guest> {
         let is_apart = self.is_apart;
-        match self.exec {
+        Ok(match self.exec {
             Some(Joining { direct: Some((mut env, cwd)), .. }) => {
                 env.extend(self.env.into_iter().filter(|(name, _)| name == MARKER));
                 Guest { argv, env, cwd, has_terminal, left: None, is_apart }
             }
             Some(exec) => {
-                let (argv, left) = exec.command(argv, has_terminal);
+                let (argv, left) = exec.command(&argv, has_terminal)?;
                 Guest { argv, env: self.env, cwd: self.cwd, has_terminal, left, is_apart }
             }
             None => Guest { argv, env: self.env, cwd: self.cwd, has_terminal, left: None, is_apart },
-        }
+        })
     }
 }
 
@@ -208,7 +209,8 @@ async fn join(context: &Context, live: Live, exec: Exec, container: &Container) 
     if let Some(refused) = live.exec.as_ref().and_then(|exec| exec.refused) {
         return Err(Error::Failed(refused.to_owned()));
     }
-    let mut guest = live.guest(exec.command, exec.streams.tty);
+    let guest = live.guest(exec.command, exec.streams.tty);
+    let mut guest = guest.map_err(|error| failed("prepare a process", &error))?;
     input::name_terminal_of(&mut guest);
     let ends = Ends::new(exec.streams).map_err(|error| failed("make the streams of a process", &error))?;
     let (sender, mut events) = mpsc::unbounded_channel();

@@ -120,6 +120,13 @@ pub fn tokens(volume: &Volume) -> Vec<TokenWish> {
     projections(volume).filter_map(|source| source.service_account_token.as_ref()).map(wish).collect()
 }
 
+/// Whether a volume holds what nobody else may know: a Secret or a token.
+pub fn is_secret(volume: &Volume) -> bool {
+    let is_one =
+        |source: &VolumeProjection| source.secret.is_some() || source.service_account_token.is_some();
+    volume.secret.is_some() || projections(volume).any(is_one)
+}
+
 fn projections(volume: &Volume) -> impl Iterator<Item = &VolumeProjection> {
     volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten())
 }
@@ -396,6 +403,26 @@ mod tests {
         assert_eq!(content_of(all), files(&want));
         let none = json!({"projected": {"sources": [{"serviceAccountToken": {"path": "other"}}]}});
         assert_eq!(content_of(none), Err("failed to fetch token: none was given".into()));
+    }
+
+    #[test]
+    fn secrets_and_tokens_are_secret() {
+        let projected =
+            |source: Value| json!({"projected": {"sources": [{"configMap": {"name": "m"}}, source]}});
+        for (volume, want) in [
+            (json!({"secret": {"secretName": "s"}}), true),
+            (projected(json!({"secret": {"name": "s"}})), true),
+            (projected(json!({"serviceAccountToken": {"path": "t"}})), true),
+            (projected(json!({"configMap": {"name": "n"}})), false),
+            (json!({"configMap": {"name": "m"}}), false),
+            (json!({"downwardAPI": {}}), false),
+            (json!({"emptyDir": {}}), false),
+        ] {
+            let mut volume = volume;
+            volume["name"] = json!("v");
+            let volume = serde_json::from_value(volume).expect("a volume");
+            assert_eq!(is_secret(&volume), want, "{volume:?}");
+        }
     }
 
     #[test]

@@ -2,11 +2,14 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::fixture::{Fixture, ends, never, phase, sh, status};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
+use windlass_node::backoff::Limits;
 
 #[test]
 fn keeper_process() {
@@ -93,7 +96,7 @@ async fn files_come_from_the_api() {
 
 #[tokio::test]
 async fn a_change_of_a_config_map_is_seen_by_a_container_that_runs() {
-    let fixture = Fixture::with(|config| config.refresh_every = std::time::Duration::from_millis(20)).await;
+    let fixture = Fixture::with(|config| config.refresh_every = Duration::from_millis(20)).await;
     let maps = Api::<ConfigMap>::default_namespaced(fixture.client.clone());
     let map =
         serde_json::from_value(json!({"metadata": {"name": "m"}, "data": {"k": "old"}})).expect("a map");
@@ -198,6 +201,109 @@ async fn a_link_in_a_volume_does_not_lead_a_sub_path_out_of_it() {
     fixture.create("p", spec).await;
     let pod = fixture.ended("p").await;
     assert_eq!((phase(&pod), ends(&pod)[1].as_str()), ("Failed", "c StartError 128 restarts=0"));
+    let state =
+        status(&pod).container_statuses.as_ref().expect("statuses")[0].state.clone().expect("a state");
+    let message = state.terminated.expect("ended").message.unwrap_or_default();
+    let uid = pod.metadata.uid.as_deref().expect("a uid");
+    let volume = fixture.directory.path().join("pods").join(uid).join("volumes/v");
+    // EXDEV: it would have led out.
+    let begin = format!("set up the container: mount {} at {MISSING}-l: ", volume.display());
+    assert!(message.starts_with(&begin) && message.ends_with("(os error 18)"), "{message}");
+}
+
+#[tokio::test]
+async fn a_directory_that_becomes_a_link_while_containers_start_never_leads_them_out_of_their_volume() {
+    let quick = Limits { base: Duration::from_millis(1), max: Duration::from_millis(1) };
+    let fixture = Fixture::with(|config| config.crash_backoff = quick).await;
+    let machine = fixture.directory.path().join("machine");
+    std::fs::create_dir(&machine).expect("made");
+    std::fs::write(machine.join("key"), "hidden").expect("written");
+    let (seen, starts) = (fixture.directory.path().join("seen"), fixture.directory.path().join("starts"));
+    // Now a directory, now a link, now nothing. What the node makes in between is in the way, and goes.
+    let swap = r#"chdir shift; mkdir "dir"; symlink shift, "link"; while (1) { for ("link", "dir") {
+        rename $_, "way" or rmdir "way"; rename "way", $_; } }"#;
+    let swapper = json!({
+        "name": "swapper", "command": ["perl", "-e", swap, format!("{MISSING}-w"), machine],
+        "volumeMounts": [{"name": "v", "mountPath": format!("{MISSING}-w")}],
+    });
+    let text = format!(
+        "echo x >> {}; test -e {MISSING}-w/key && touch {}; exit 1",
+        starts.display(),
+        seen.display()
+    );
+    let mounts = json!([{"name": "v", "mountPath": format!("{MISSING}-w"), "subPath": "way"}]);
+    let mut spec = with(sh("c", &text), mounts, json!([{"name": "v", "emptyDir": {}}]));
+    spec["containers"].as_array_mut().expect("a list").push(swapper);
+    spec["restartPolicy"] = json!("OnFailure");
+    fixture.create("p", spec).await;
+    let begin = std::time::Instant::now();
+    let restarts = |pod: &Pod| {
+        let all = status(pod).container_statuses.iter().flatten();
+        all.filter(|container| container.name == "c").map(|container| container.restart_count).sum::<i32>()
+    };
+    // Sixty starts, or three seconds if there were enough by then.
+    let is_enough = |pod: &Pod| {
+        let count = restarts(pod);
+        count >= 60 || (count >= 20 && begin.elapsed() > Duration::from_secs(3))
+    };
+    fixture.until("p", is_enough).await;
+    assert!(!seen.exists(), "a container has seen what is on the machine");
+    assert_eq!(std::fs::read_dir(&machine).expect("there").count(), 1, "nothing is made there");
+    assert!(starts.exists(), "it is not always a link");
+}
+
+#[tokio::test]
+async fn a_part_of_a_volume_that_is_not_there_is_made_so_that_the_user_can_write_to_it() {
+    let fixture = Fixture::new().await;
+    let script = format!("umask 022; echo > {MISSING}-s/f && stat -c '%a %u:%g' {MISSING}-s {MISSING}-s/f");
+    let mut container = sh("c", &script);
+    container["securityContext"] = json!({"runAsUser": 1000, "runAsGroup": 1000});
+    let mounts = json!([{"name": "v", "mountPath": format!("{MISSING}-s"), "subPath": "a/b"}]);
+    let mut spec = with(container, mounts, json!([{"name": "v", "emptyDir": {}}]));
+    assert_eq!(output(&fixture, "plain", spec.clone()).await, "777 0:0\n644 1000:1000\n");
+    spec["securityContext"] = json!({"fsGroup": 45678});
+    assert_eq!(output(&fixture, "group", spec).await, "2777 0:45678\n644 1000:45678\n");
+}
+
+#[tokio::test]
+async fn secrets_are_in_memory_and_fresh_while_their_pod_is_there() {
+    let fixture = Fixture::with(|config| config.refresh_every = Duration::from_millis(20)).await;
+    let secrets = Api::<Secret>::default_namespaced(fixture.client.clone());
+    let secret = json!({"metadata": {"name": "s"}, "stringData": {"k": "old"}});
+    let secret = serde_json::from_value(secret).expect("a secret");
+    secrets.create(&PostParams::default(), &secret).await.expect("created");
+    let at = format!("{MISSING}-k");
+    let script = format!(
+        "stat -fc %T {at}/s {at}/all; until [ \"$(cat {at}/s/k {at}/all/k)\" = newnew ]; do sleep 0.01; done; echo seen; \
+         while :; do sleep 0.01; done"
+    );
+    let mounts = json!([
+        {"name": "s", "mountPath": format!("{at}/s")}, {"name": "all", "mountPath": format!("{at}/all")},
+    ]);
+    let volumes = json!([
+        {"name": "s", "secret": {"secretName": "s"}},
+        {"name": "all", "projected": {"sources": [{"secret": {"name": "s"}}]}},
+        {"name": "d", "downwardAPI": {"items": [{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]}},
+    ]);
+    let mut spec = with(sh("c", &script), mounts, volumes);
+    spec["terminationGracePeriodSeconds"] = json!(0);
+    fixture.create("p", spec).await;
+    let pod = fixture.running("p").await;
+    let log = fixture.log(&pod, "c", 0);
+    common::wait_for_text(&log, "tmpfs\ntmpfs\n").await;
+    let of_pod = fixture.directory.path().join("pods").join(pod.metadata.uid.as_deref().expect("a uid"));
+    let mounted = || {
+        let table = std::fs::read_to_string("/proc/self/mountinfo").expect("read");
+        let points = table.lines().filter_map(|line| line.split(' ').nth(4)).map(std::path::Path::new);
+        let own = points.filter_map(|point| point.strip_prefix(of_pod.join("volumes")).ok());
+        own.map(|name| name.display().to_string()).collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(mounted(), ["all", "s"].map(str::to_owned).into());
+    let patch = kube::api::Patch::Merge(json!({"stringData": {"k": "new"}}));
+    secrets.patch("s", &kube::api::PatchParams::default(), &patch).await.expect("patched");
+    common::wait_for_text(&log, "seen").await;
+    fixture.watch("p", true, |pod| pod.is_none()).await;
+    common::wait_for("the files to go", || (mounted().is_empty() && !of_pod.exists()).then_some(())).await;
 }
 
 #[tokio::test]

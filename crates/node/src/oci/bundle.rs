@@ -121,10 +121,14 @@ pub fn on_disk(pod_directory: &Path, container: &str, run: i32) -> PathBuf {
 
 /// What the runs of a container have written, of which there is at most one as a rule: the others are removed.
 pub fn written(directory: &Path, container: &str) -> Vec<PathBuf> {
+    of_container(directory, container).into_iter().map(|bundle| bundle.join("upper")).collect()
+}
+
+/// What a directory has of the runs of a container: entries with its name and their numbers.
+pub fn of_container(directory: &Path, container: &str) -> Vec<PathBuf> {
     let is_of = |name: &str| name.strip_prefix(container).is_some_and(|rest| rest.starts_with('.'));
-    let bundles = fs::read_dir(directory).into_iter().flatten().flatten();
-    let own = bundles.filter(|bundle| bundle.file_name().to_str().is_some_and(is_of));
-    own.map(|bundle| bundle.path().join("upper")).collect()
+    let all = fs::read_dir(directory).into_iter().flatten().flatten();
+    all.filter(|entry| entry.file_name().to_str().is_some_and(is_of)).map(|entry| entry.path()).collect()
 }
 
 /// Removes a bundle, or what a container has written. It must have ended.

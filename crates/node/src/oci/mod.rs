@@ -22,12 +22,20 @@ pub mod seccomp;
 pub mod spec;
 pub mod user;
 
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustix::process::Signal;
+use serde_json::Value;
 
+use crate::input;
 use crate::runtimes::Left;
+
+/// How long a runtime may take before it has read what it is to run in a container.
+const READ_WITHIN: Duration = Duration::from_secs(60);
 
 /// Which program; their command lines differ a little.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,32 +186,81 @@ pub struct Exec {
 }
 
 impl Exec {
-    /// The command line that runs `argv` in the container. With crun it has the streams of the runtime, a terminal too: one
-    /// that crun makes itself shows what it has to say about it between the lines. runc passes on what goes through pipes, and
-    /// has to make a terminal in the container where its own is one. youki leaves the process behind: it would take the number
-    /// of a signal for an exit code.
-    pub fn command(&self, argv: Vec<String>, has_terminal: bool) -> (Vec<String>, Option<Left>) {
+    /// The command line that runs `argv` in the container, as its own process runs: crun and youki would take root instead of
+    /// the container's user, and `/` instead of its working directory. With crun it has the streams of the runtime, a terminal
+    /// too: one that crun makes itself shows what it has to say about it between the lines. runc passes on what goes through
+    /// pipes, and has to make a terminal in the container where its own is one. youki leaves the process behind: it would take
+    /// the number of a signal for an exit code.
+    pub fn command(&self, argv: &[String], has_terminal: bool) -> io::Result<(Vec<String>, Option<Left>)> {
+        let guest = GUESTS.fetch_add(1, Ordering::Relaxed);
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let process = self.write_process(guest, argv, has_terminal)?;
         let (flags, left) = match self.kind {
-            Kind::Runc if has_terminal => (vec!["--tty".to_owned()], None),
             Kind::Crun | Kind::Runc => (Vec::new(), None),
             Kind::Youki => {
-                let number = self.bundle.join(format!("guest-{}", GUESTS.fetch_add(1, Ordering::Relaxed)));
-                let flags = ["--detach".into(), "--pid-file".into(), number.to_string_lossy().into_owned()];
-                let left = Left { number, begin: Vec::new(), sockets: Some(self.sockets.clone()) };
-                (flags.to_vec(), Some(left))
+                let number = self.bundle.join(format!("guest-{guest}"));
+                let flags = vec!["--detach".to_owned(), "--pid-file".to_owned(), text(&number)];
+                (flags, Some(Left { number, begin: Vec::new(), sockets: Some(self.sockets.clone()) }))
             }
         };
-        let own = [self.id.clone()];
-        (self.prefix.iter().cloned().chain(flags).chain(own).chain(argv).collect(), left)
+        let own = ["--process".to_owned(), text(&process), self.id.clone()];
+        Ok((self.prefix.iter().cloned().chain(flags).chain(own).collect(), left))
+    }
+
+    /// Writes to a file what is to run: the container's own process but for its command line, and with a name for the
+    /// terminal. Not said on a command line, which everybody on the machine can read, and which takes away the container's
+    /// environment (crun before 1.28).
+    fn write_process(&self, guest: u64, argv: &[String], has_terminal: bool) -> io::Result<PathBuf> {
+        let config = self.bundle.join("config.json");
+        let named =
+            |error: io::Error| io::Error::new(error.kind(), format!("read {}: {error}", config.display()));
+        let read = fs::read(&config).and_then(|bytes| Ok(serde_json::from_slice::<Value>(&bytes)?));
+        let mut process = read.map_err(named)?["process"].take();
+        process["args"] = argv.into();
+        process["terminal"] = (has_terminal && self.kind == Kind::Runc).into();
+        if let Some(env) = process["env"].as_array_mut().filter(|_| has_terminal) {
+            input::name_terminal_in(env);
+        }
+        let directory = self.bundle.join("guests");
+        let named = |error: io::Error| {
+            io::Error::new(error.kind(), format!("write to {}: {error}", directory.display()))
+        };
+        let write = || {
+            match fs::create_dir(&directory) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+            remove_older(&directory, READ_WITHIN)?;
+            let file = directory.join(format!("{guest}.json"));
+            fs::write(&file, serde_json::to_vec(&process)?)?;
+            Ok(file)
+        };
+        write().map_err(named)
     }
 }
 
-/// How many processes have joined containers by youki: each writes its number to a file of its own.
+/// Removes files that were written longer ago.
+fn remove_older(directory: &Path, than: Duration) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        // Gone already, by another process that joins, or of a clock that was set back: left for the next one.
+        let age =
+            entry.metadata().and_then(|found| found.modified()).ok().and_then(|time| time.elapsed().ok());
+        if age.is_some_and(|age| age > than) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    Ok(())
+}
+
+/// How many processes have joined containers: each has files of its own.
 static GUESTS: AtomicU64 = AtomicU64::new(0);
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+
+    use serde_json::json;
 
     use super::*;
 
@@ -244,33 +301,93 @@ mod tests {
         }
     }
 
-    /// A runtime `x` and its container `i` of the pod directory `/p` and the directory in memory `/m`.
-    fn exec(kind: Kind) -> Exec {
-        let paths = bundle::Paths::new(Path::new("/p"), Path::new("/m"), "i", 0, false);
+    /// A runtime `x` and its container `i`, with its bundle in a directory.
+    fn exec(kind: Kind, directory: &Path, env: &Value) -> Exec {
+        let paths = bundle::Paths::new(&directory.join("disk"), directory, "i", 0, false);
+        let process = json!({
+            "terminal": false, "user": {"uid": 5, "gid": 6, "additionalGids": [7]}, "args": ["own"], "env": env,
+            "cwd": "/w", "noNewPrivileges": true,
+        });
+        paths.make(&json!({"process": process}), &Default::default()).expect("made");
         Runtime { kind, program: "x".into() }.exec(&paths)
+    }
+
+    /// What a process that joins is, by the file that a command line ends with.
+    fn described(argv: &[String]) -> Value {
+        let [.., flag, file, id] = argv else { panic!("too short: {argv:?}") };
+        assert_eq!((flag.as_str(), id.as_str()), ("--process", "i.0"));
+        serde_json::from_slice(&fs::read(file).expect("written")).expect("a process")
     }
 
     #[test]
     fn a_process_joins_by_the_runtimes_own_command() {
-        for (kind, has_terminal, want) in [
-            (Kind::Crun, false, "x --root /m/i.0/state --cgroup-manager=disabled exec i.0 ls -l"),
-            (Kind::Crun, true, "x --root /m/i.0/state --cgroup-manager=disabled exec i.0 ls -l"),
-            (Kind::Runc, false, "x --root /m/i.0/state --rootless true exec i.0 ls -l"),
-            (Kind::Runc, true, "x --root /m/i.0/state --rootless true exec --tty i.0 ls -l"),
-        ] {
-            let (argv, left) = exec(kind).command(vec!["ls".into(), "-l".into()], has_terminal);
-            assert_eq!((argv.join(" ").as_str(), left), (want, None));
+        let words = ["ls".to_owned(), "-l".to_owned()];
+        for (kind, more) in [(Kind::Crun, "--cgroup-manager=disabled"), (Kind::Runc, "--rootless true")] {
+            let directory = tempfile::tempdir().expect("a directory");
+            let exec = exec(kind, directory.path(), &json!([]));
+            let (argv, left) = exec.command(&words, false).expect("written");
+            let state = directory.path().join("i.0/state");
+            let want = format!("x --root {} {more} exec --process ", state.display());
+            assert!(argv.join(" ").starts_with(&want) && left.is_none(), "{argv:?}");
         }
     }
 
     #[test]
+    fn a_process_that_joins_is_like_the_containers_own() {
+        for (kind, has_terminal, env, want_terminal, want_env) in [
+            (Kind::Crun, false, json!(["A=1"]), false, json!(["A=1"])),
+            (Kind::Crun, true, json!(["A=1"]), false, json!(["A=1", "TERM=xterm"])),
+            (Kind::Youki, true, json!(["A=1"]), false, json!(["A=1", "TERM=xterm"])),
+            (Kind::Runc, false, json!(["A=1"]), false, json!(["A=1"])),
+            (Kind::Runc, true, json!(["TERM=own"]), true, json!(["TERM=own"])),
+        ] {
+            let directory = tempfile::tempdir().expect("a directory");
+            let exec = exec(kind, directory.path(), &env);
+            let (argv, _) = exec.command(&["ls".into(), "-l".into()], has_terminal).expect("written");
+            let want = json!({
+                "terminal": want_terminal, "user": {"uid": 5, "gid": 6, "additionalGids": [7]},
+                "args": ["ls", "-l"], "env": want_env, "cwd": "/w", "noNewPrivileges": true,
+            });
+            assert_eq!(described(&argv), want, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn what_processes_were_that_joined_is_not_kept() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let exec = exec(Kind::Crun, directory.path(), &json!([]));
+        let join = || exec.command(&["ls".into()], false).expect("written").0;
+        let (first, second) = (join(), join());
+        let file = |argv: &[String]| PathBuf::from(&argv[argv.len() - 2]);
+        let old = std::time::SystemTime::now() - READ_WITHIN * 2;
+        fs::File::open(file(&first)).expect("there").set_modified(old).expect("changed");
+        let third = join();
+        let is_there = [first, second, third].map(|argv| file(&argv).exists());
+        assert_eq!(is_there, [false, true, true]);
+    }
+
+    #[test]
+    fn nobody_joins_a_container_whose_bundle_is_gone() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let exec = exec(Kind::Crun, directory.path(), &json!([]));
+        bundle::remove(&exec.bundle).expect("removed");
+        let error = exec.command(&["ls".into()], false).expect_err("it is gone").to_string();
+        assert!(error.starts_with(&format!("read {}/config.json: ", exec.bundle.display())), "{error}");
+        assert!(!exec.bundle.exists(), "nothing is made again");
+    }
+
+    #[test]
     fn youki_leaves_each_process_with_a_file_of_its_own_for_its_number() {
-        let join = || exec(Kind::Youki).command(vec!["ls".into()], true);
+        let directory = tempfile::tempdir().expect("a directory");
+        let exec = exec(Kind::Youki, directory.path(), &json!([]));
+        let join = || exec.command(&["ls".into()], true).expect("written");
         let ((argv, left), (_, other)) = (join(), join());
         let (left, other) = (left.expect("it is left"), other.expect("it is left"));
         assert_ne!(left.number, other.number);
-        let number = left.number.display();
-        assert_eq!(argv.join(" "), format!("x --root /m/i.0/state exec --detach --pid-file {number} i.0 ls"));
-        assert_eq!(left.sockets.as_deref(), Some(Path::new("/m/i.0/state/i.0")));
+        let state = directory.path().join("i.0/state");
+        let (number, state_text) = (left.number.display(), state.display());
+        let want = format!("x --root {state_text} exec --detach --pid-file {number} --process ");
+        assert!(argv.join(" ").starts_with(&want), "{argv:?}");
+        assert_eq!(left.sockets, Some(state.join("i.0")));
     }
 }

@@ -758,8 +758,9 @@ fn open_source(mount: &Mount) -> io::Result<OwnedFd> {
     }
 }
 
-/// Opens a path below a directory, and makes it, as directories, if it is not there. A link that leads out of the directory
-/// is an error, also one that is put there at this very moment (CVE-2017-1002101, CVE-2021-25741).
+/// Opens a path below a directory, and makes it, as directories, if it is not there: whoever may use the directory may use
+/// those (upstream: SafeMakeDir). A link that leads out of the directory is an error, also one that is put there at this very
+/// moment (CVE-2017-1002101, CVE-2021-25741).
 fn open_beneath(root: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
@@ -767,6 +768,7 @@ fn open_beneath(root: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
         Err(rustix::io::Errno::NOENT) => {}
         result => return Ok(result?),
     }
+    let mode = rustix::fs::fstat(root)?.st_mode;
     let mut directory = root.try_clone()?;
     for part in path.components() {
         let name = match part {
@@ -779,7 +781,7 @@ fn open_beneath(root: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::DIRECTORY;
         directory = match rustix::fs::openat2(&directory, name, flags, Mode::empty(), beneath) {
             Err(rustix::io::Errno::NOENT) => {
-                let made = rustix::fs::mkdirat(&directory, name, Mode::from_raw_mode(0o750));
+                let made = make_like(&directory, name, mode);
                 if !matches!(made, Ok(()) | Err(rustix::io::Errno::EXIST)) {
                     made?;
                 }
@@ -791,11 +793,33 @@ fn open_beneath(root: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
     Ok(directory)
 }
 
+/// Makes a directory with a mode, whatever the umask. It has its mode at once: it is never changed by a name, behind which
+/// something else could be by then. The group, and that it is passed on, come from the directory around it.
+fn make_like(directory: &OwnedFd, name: &std::ffi::OsStr, mode: u32) -> rustix::io::Result<()> {
+    // Of this process alone, which has one thread.
+    let before = rustix::process::umask(Mode::empty());
+    let made = rustix::fs::mkdirat(directory, name, Mode::from_raw_mode(mode & 0o1777));
+    rustix::process::umask(before);
+    made
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+
+    /// Runs what makes directories in a thread with a umask of its own.
+    fn apart(what: impl FnOnce() + Send) {
+        let run = || {
+            // SAFETY: file descriptors are not unshared.
+            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS) }.expect("unshared");
+            rustix::process::umask(Mode::from_raw_mode(0o027));
+            what();
+        };
+        std::thread::scope(|scope| scope.spawn(run).join()).expect("it holds");
+    }
 
     #[test]
     fn paths_of_the_mount_table_are_read_back() {
@@ -836,7 +860,8 @@ mod tests {
             std::os::unix::fs::symlink(target, volume.join(name)).expect("linked");
         }
         let root = rustix::fs::open(&volume, OFlags::PATH, Mode::empty()).expect("opened");
-        for (path, is_fine) in [
+        let open = |path: &str| open_beneath(&root, Path::new(path)).is_ok();
+        let paths = [
             ("in/deep", true),
             ("inside/deep", true),
             ("new/dirs", true),
@@ -847,12 +872,67 @@ mod tests {
             ("loop", false),
             ("in/../../out", false),
             ("new/../../x", false),
-        ] {
-            assert_eq!(open_beneath(&root, Path::new(path)).is_ok(), is_fine, "{path}");
-        }
+        ];
+        apart(|| paths.iter().for_each(|(path, is_fine)| assert_eq!(open(path), *is_fine, "{path}")));
         assert!(volume.join("new/dirs").is_dir());
-        let mode = fs::metadata(volume.join("new/dirs")).expect("made").permissions().mode();
-        assert_eq!(mode & 0o007, 0, "{mode:o}");
         assert_eq!(fs::read_dir(directory.path().join("out")).expect("there").count(), 0);
+    }
+
+    #[test]
+    fn a_sub_path_that_is_made_can_be_used_by_whoever_may_use_the_volume() {
+        let volume = tempfile::tempdir().expect("a directory");
+        for mode in [0o777, 0o2777, 0o750, 0o1777] {
+            fs::set_permissions(volume.path(), fs::Permissions::from_mode(mode)).expect("changed");
+            let root = rustix::fs::open(volume.path(), OFlags::PATH, Mode::empty()).expect("opened");
+            let path = format!("{mode:o}/deep");
+            apart(|| drop(open_beneath(&root, Path::new(&path)).expect("made")));
+            for made in [format!("{mode:o}"), path.clone()] {
+                let found = fs::metadata(volume.path().join(&made)).expect("made").permissions().mode();
+                assert_eq!(found & 0o7777, mode, "{made}: {found:o}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_directory_that_becomes_a_link_at_any_moment_does_not_lead_out_of_its_volume() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (volume, outside) = (directory.path().join("volume"), directory.path().join("out"));
+        fs::create_dir_all(volume.join("dir")).expect("made");
+        fs::create_dir(&outside).expect("made");
+        std::os::unix::fs::symlink(&outside, volume.join("link")).expect("linked");
+        let root = rustix::fs::open(&volume, OFlags::PATH, Mode::empty()).expect("opened");
+        let number = |found: fs::Metadata| (found.dev(), found.ino());
+        let forbidden = number(fs::metadata(&outside).expect("there"));
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let at = |name: &str| volume.join(name);
+                while !is_over.load(Ordering::Relaxed) {
+                    // What is made in between is in the way: it goes.
+                    for other in ["link", "dir"] {
+                        if fs::rename(at(other), at("way")).is_err() {
+                            let _ = fs::remove_dir_all(at("way"));
+                        }
+                        let _ = fs::rename(at("way"), at(other));
+                    }
+                }
+            });
+            let mut opened = 0;
+            let open = || {
+                for _ in 0..10_000 {
+                    for path in ["way", "way/deep"] {
+                        let Ok(found) = open_beneath(&root, Path::new(path)) else { continue };
+                        let found = number(fs::metadata(link(found.as_fd())).expect("open"));
+                        assert_ne!(found, forbidden, "{path}");
+                        opened += 1;
+                    }
+                }
+            };
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| apart(open)));
+            is_over.store(true, Ordering::Relaxed);
+            result.expect("it holds");
+            assert!(opened > 0, "it is not always a link");
+        });
+        assert_eq!(fs::read_dir(&outside).expect("there").count(), 0, "nothing is made there");
     }
 }

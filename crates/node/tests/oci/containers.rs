@@ -95,6 +95,11 @@ async fn a_container_sees_its_own_files_and_volumes_and_nothing_of_the_machine()
     fixture.create("pod2", spec).await;
     let pod = fixture.ended("pod2").await;
     assert_eq!(ends(&pod), ["c StartError 128 restarts=0"]);
+    let end = status(&pod).container_statuses.as_ref().expect("statuses")[0].state.clone().expect("a state");
+    let message = end.terminated.expect("ended").message.unwrap_or_default();
+    let begin = format!("set up the container: mount {} at ", machine.path().display());
+    // EXDEV: it would have led out.
+    assert!(message.starts_with(&begin) && message.ends_with("(os error 18)"), "{message}");
 }
 
 #[tokio::test]
@@ -256,34 +261,53 @@ async fn hooks_and_probes_run_in_the_container() {
     assert_eq!((log(&fixture, &pod).as_str(), ends(&pod)), ("hooked\n", vec!["c Error 4 restarts=0".into()]));
 }
 
+/// What a script prints that joins the container of a pod, and how it ends.
+async fn joined(fixture: &Fixture, pod: &Pod, script: &str, tty: bool) -> (String, Result<i32, windlass_streams::Error>) {
+    let nodes = Nodes::of(std::slice::from_ref(&fixture.agent));
+    let command = ["sh", "-c", script].map(str::to_owned).to_vec();
+    let streams = Streams { stdout: true, tty, ..Streams::default() };
+    let session = nodes.exec(seen(pod), Exec { command, streams }).await.expect("it starts");
+    let said = session.stdout.try_fold(Vec::new(), async |all, piece| Ok([all, piece.to_vec()].concat()));
+    let (said, ended) = tokio::join!(said, session.ended);
+    let said = String::from_utf8(said.expect("read")).expect("text");
+    let said = match RUNTIME {
+        Kind::Crun | Kind::Youki => said,
+        // It lets the process begin and then changes its terminal: lines that were printed before have one return more.
+        Kind::Runc => said.replace("\r\r\n", "\r\n"),
+    };
+    (said, ended)
+}
+
 #[tokio::test]
 async fn a_process_joins_a_container_with_and_without_a_terminal() {
     let (fixture, _kept) = node_with(RUNTIME, &busybox(json!({"Env": ["A=image"]}))).await;
     let pod =
         fixture.create("p", never(json!([script("trap 'exit 0' TERM; while :; do sleep 0.01; done")]))).await;
     fixture.running("p").await;
-    let nodes = Nodes::of(std::slice::from_ref(&fixture.agent));
-    let container = seen(&pod);
-    for (streams, script, want, code) in [
-        (Streams { stdout: true, ..Streams::default() }, "echo $A $HOSTNAME; exit 3", "image p\n", 3),
-        (
-            Streams { stdout: true, tty: true, ..Streams::default() },
-            "test -t 1 && echo terminal $A; exit 4",
-            "terminal image\r\n",
-            4,
-        ),
+    for (tty, script, want, code) in [
+        (false, "echo $A $HOSTNAME ${TERM-unnamed}; exit 3", "image p unnamed\n", 3),
+        (true, "test -t 1 && echo terminal $A $TERM; exit 4", "terminal image xterm\r\n", 4),
     ] {
-        let command = ["sh", "-c", script].map(str::to_owned).to_vec();
-        let session = nodes.exec(container.clone(), Exec { command, streams }).await.expect("it starts");
-        let said = session.stdout.try_fold(Vec::new(), async |all, piece| Ok([all, piece.to_vec()].concat()));
-        let (said, ended) = tokio::join!(said, session.ended);
-        let said = String::from_utf8(said.expect("read")).expect("text");
-        let said = match RUNTIME {
-            Kind::Crun | Kind::Youki => said,
-            // It lets the process begin and then changes its terminal: lines that were printed before have one return more.
-            Kind::Runc => said.replace("\r\r\n", "\r\n"),
-        };
+        let (said, ended) = joined(&fixture, &pod, script, tty).await;
         assert_eq!((said.as_str(), ended), (want, Ok(code)), "{script}");
+    }
+}
+
+#[tokio::test]
+async fn a_process_joins_a_container_as_its_user_and_with_its_environment() {
+    let (fixture, _kept) = node_with(RUNTIME, &busybox(json!({}))).await;
+    let mut container = script("trap 'exit 0' TERM; while :; do sleep 0.01; done");
+    container["securityContext"] =
+        json!({"runAsUser": 12, "runAsGroup": 13, "allowPrivilegeEscalation": false});
+    (container["workingDir"], container["env"]) = (json!("/tmp"), json!([{"name": "TERM", "value": "own"}]));
+    let mut spec = never(json!([container]));
+    spec["securityContext"] = json!({"supplementalGroups": [14]});
+    let pod = fixture.create("p", spec).await;
+    fixture.running("p").await;
+    let text = "echo $(id -u) $(id -G) $(pwd) $TERM $(grep -E 'NoNewPrivs|CapEff' /proc/self/status)";
+    for (tty, end) in [(false, "\n"), (true, "\r\n")] {
+        let want = format!("12 13 14 /tmp own CapEff: 0000000000000000 NoNewPrivs: 1{end}");
+        assert_eq!(joined(&fixture, &pod, text, tty).await, (want, Ok(0)));
     }
 }
 

@@ -188,12 +188,13 @@ async fn nothing_is_left_when_the_keeper_of_containers_is_killed() {
     }
 }
 
-/// What needs root, and is refused or not kept without: control groups, the processes of the machine.
-const NEEDS_ROOT: [&str; 4] = [
+/// What needs root, and is refused or not kept without: control groups, the processes of the machine, several groups.
+const NEEDS_ROOT: [&str; 5] = [
     "needs_more_memory_than_it_may_have",
     "sees_the_processes_of_the_machine",
     "may_see_the_processes_of_the_machine",
     "share_their_processes",
+    "as_its_user_and_with_its_environment",
 ];
 
 fn run_all(more: &[&str]) -> usize {
