@@ -254,6 +254,17 @@ pub enum PreStop {
     Done,
 }
 
+/// What a start changes besides the state, as it was before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Before {
+    /// How often the container was started again.
+    pub restart_count: i32,
+    /// How long its next restart had to wait.
+    pub backoff: Backoff,
+    /// Whether an agent before this one started it last.
+    pub is_inherited: bool,
+}
+
 /// What one container has done so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
@@ -265,6 +276,10 @@ pub struct Record {
     pub restart_count: i32,
     /// How long the next restart has to wait.
     pub backoff: Backoff,
+    /// What is told here was done under an agent before this one, and died with it.
+    pub is_inherited: bool,
+    /// What the last start has changed, should it come to nothing.
+    pub before: Before,
     /// The id of the run that is going on, or of the last one.
     pub container_id: String,
     /// The image of that run, by its digest.
@@ -292,6 +307,8 @@ impl Default for Record {
             last: None,
             restart_count: 0,
             backoff: Backoff::default(),
+            is_inherited: false,
+            before: Before::default(),
             container_id: String::new(),
             image_id: None,
             term_sent_at: None,
@@ -314,6 +331,7 @@ impl Record {
             restart_count: status.restart_count,
             container_id: status.container_id.clone().unwrap_or_default(),
             image_id: Some(status.image_id.clone()).filter(|id| !id.is_empty()),
+            is_inherited: true,
             last,
             ..Self::default()
         };
@@ -348,7 +366,8 @@ impl Record {
         let last = self.newest_end().cloned();
         let message =
             "The container could not be located when the pod was deleted.  The container used to be Running";
-        Self { state: State::Terminated(End::unknown(now, message)), last, restart_count, ..self }
+        let state = State::Terminated(End::unknown(now, message));
+        Self { state, last, restart_count, is_inherited: true, ..self }
     }
 
     /// Whether a process of it may be there.
@@ -369,6 +388,16 @@ impl Record {
     pub fn was_begun(&self) -> bool {
         let is_behind = |end: &End| end.reason == RESTARTING_ALL;
         !matches!(self.state, State::Waiting(_)) || self.last.as_ref().is_some_and(|end| !is_behind(end))
+    }
+
+    /// The same, by this agent.
+    pub fn was_begun_here(&self) -> bool {
+        self.was_begun() && !self.is_inherited
+    }
+
+    /// Whether it has to stop, or was asked to: people know it then.
+    pub fn is_stopping(&self) -> bool {
+        self.stop_by.is_some() || self.pre_stop != PreStop::Idle || self.term_sent_at.is_some()
     }
 
     /// Whether it has ever been started.
@@ -531,6 +560,7 @@ mod tests {
 
         let fresh = Record::inherited(&with(json!({"waiting": {"reason": "ContainerCreating"}})), at(9));
         assert_eq!(fresh.state, State::Waiting(Waiting::default()));
+        assert!([&lost, &fresh].iter().all(|record| record.is_inherited && !record.was_begun_here()));
         let unknown = || End::unknown(at(9), message);
         for (runs, want) in [
             (2..2, (State::Waiting(Waiting::default()), None, 2)),
@@ -539,6 +569,27 @@ mod tests {
         ] {
             let record = fresh.clone().with_unreported(|run| runs.contains(&run), at(9));
             assert_eq!((record.state, record.last, record.restart_count), want);
+        }
+    }
+
+    #[test]
+    fn a_run_that_only_its_log_tells_of_is_none_of_this_agent() {
+        let record = Record::default().with_unreported(|run| run == 0, at(9));
+        assert!(record.was_begun() && !record.was_begun_here());
+        assert!(!Record::default().with_unreported(|_| false, at(9)).is_inherited);
+    }
+
+    #[test]
+    fn a_container_is_stopping_from_the_first_thing_that_is_done_about_it() {
+        use super::fixtures::running;
+        assert!(!running().is_stopping());
+        for record in [
+            Record { stop_by: Some(at(9)), ..running() },
+            Record { pre_stop: PreStop::Running, ..running() },
+            Record { pre_stop: PreStop::Done, ..running() },
+            Record { term_sent_at: Some(at(9)), ..running() },
+        ] {
+            assert!(record.is_stopping(), "{record:?}");
         }
     }
 }

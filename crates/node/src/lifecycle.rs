@@ -13,7 +13,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::backoff::{Limits, add, go_text};
-use crate::container::{AfterExit, End, Kind, Plan, PreStop, RESTARTING_ALL, Record, State, Waiting};
+use crate::container::{
+    AfterExit, Before, End, Kind, Plan, PreStop, RESTARTING_ALL, Record, RestartPolicy, State, Waiting,
+};
 use crate::stopping::{self, Act};
 
 /// Why a pod is being ended.
@@ -157,11 +159,12 @@ fn next_of_running(pod: &Pod<'_>, now: Timestamp) -> Step {
         start_or_hold(pod, place, now, &mut step);
         let record = &pod.records[place];
         let is_passed = match plan.kind {
-            Kind::Init => record.newest_end().is_some_and(End::is_success),
+            Kind::Init => is_work_done(plan, record),
             Kind::Sidecar => record.is_started,
             Kind::Main => true,
         };
-        let is_behind_started = || pod.records[place + 1..].iter().any(Record::was_begun);
+        // What an agent before this one started is not there any more: the order begins anew.
+        let is_behind_started = || pod.records[place + 1..].iter().any(Record::was_begun_here);
         if !is_passed && !is_behind_started() {
             break;
         }
@@ -203,12 +206,29 @@ fn is_done(pod: &Pod<'_>) -> bool {
     is_init_lost || containers.all(|(plan, record)| plan.kind != Kind::Main || ended_for_good(plan, record))
 }
 
+/// Whether a container that has ended so is started again. An init container that has done its work is only if all of
+/// the pod died with the agent before this one (upstream: it has a new sandbox then).
+fn is_started_again(plan: &Plan, record: &Record, end: &End) -> bool {
+    match plan.kind {
+        Kind::Init if end.is_success() => record.is_inherited && plan.policy != RestartPolicy::Never,
+        Kind::Init | Kind::Sidecar | Kind::Main => plan.restarts(end.exit_code),
+    }
+}
+
+/// Whether an init container lets those behind it begin.
+fn is_work_done(plan: &Plan, record: &Record) -> bool {
+    match &record.state {
+        State::Terminated(end) => end.is_success() && !is_started_again(plan, record, end),
+        State::Waiting(_) | State::Starting | State::Running { .. } => false,
+    }
+}
+
 /// Starts a container whose time has come, or says what it waits for.
 fn start_or_hold(pod: &Pod<'_>, place: usize, now: Timestamp, step: &mut Step) {
     let (plan, record) = (&pod.plans[place], &pod.records[place]);
     let due = match &record.state {
         State::Starting | State::Running { .. } => return,
-        State::Terminated(end) if !plan.restarts(end.exit_code) => return,
+        State::Terminated(end) if !is_started_again(plan, record, end) => return,
         State::Terminated(end) => {
             let (due, delay) = record.backoff.due(end.finished_at, pod.limits);
             if now < due {
@@ -260,6 +280,7 @@ pub fn started(record: &mut Record, now: Timestamp, limits: &Limits) -> i32 {
     if let State::Terminated(end) = &record.state {
         record.last = Some(end.clone());
     }
+    let Record { restart_count, backoff, is_inherited, .. } = *record;
     if let Some(end) = &record.last {
         record.restart_count += 1;
         record.backoff.restarted(end.finished_at, now, limits);
@@ -269,11 +290,19 @@ pub fn started(record: &mut Record, now: Timestamp, limits: &Limits) -> i32 {
         last: record.last.take(),
         restart_count: record.restart_count,
         backoff: record.backoff,
+        before: Before { restart_count, backoff, is_inherited },
         container_id: std::mem::take(&mut record.container_id),
         image_id: record.image_id.take(),
         ..Record::default()
     };
     record.restart_count
+}
+
+/// Writes down that a start came to nothing by no fault of the container: the next one is of the same run.
+pub fn not_started(record: &mut Record, waiting: Waiting) {
+    let Before { restart_count, backoff, is_inherited } = record.before;
+    (record.restart_count, record.backoff, record.is_inherited) = (restart_count, backoff, is_inherited);
+    record.state = State::Waiting(waiting);
 }
 
 /// Writes down that a container runs: its process is there, and its `postStart` hook is done.
@@ -297,24 +326,44 @@ pub fn begin_reset(records: &mut [Record], now: Timestamp) {
     }
 }
 
-/// Ends it: whatever the containers did is behind them (upstream shows the same end for all that ever ran).
-pub fn finish_reset(records: &mut [Record], now: Timestamp) {
+/// Ends it: whatever the containers did is behind them (upstream shows the same end for all that ever ran). A container
+/// whose end was the reason keeps its back-off; returns those that have to wait for it.
+pub fn finish_reset(
+    plans: &[Plan],
+    records: &mut [Record],
+    limits: &Limits,
+    title: &str,
+    now: Timestamp,
+) -> Vec<usize> {
     let message = "The container is removed because RestartAllContainers in place";
-    for record in records.iter_mut().filter(|record| record.was_begun()) {
+    let mut held_back = Vec::new();
+    for (place, record) in records.iter_mut().enumerate().filter(|(_, record)| record.was_begun()) {
+        let plan = &plans[place];
+        let due = match &record.state {
+            State::Terminated(end) if plan.after(end.exit_code) == AfterExit::RestartAll => {
+                Some(record.backoff.due(end.finished_at, limits))
+            }
+            State::Terminated(_) | State::Waiting(_) | State::Starting | State::Running { .. } => None,
+        };
+        let waiting = match due {
+            Some((due, delay)) if now < due => {
+                held_back.push(place);
+                crash_loop(plan, title, delay, due)
+            }
+            _ => Waiting { reason: Some(RESTARTING_ALL), message: message.into(), retry_at: Some(now) },
+        };
         let end = End { reason: RESTARTING_ALL.into(), ..End::unknown(now, message) };
         *record = Record {
             last: Some(end),
             restart_count: record.restart_count,
+            backoff: due.map(|_| record.backoff).unwrap_or_default(),
             container_id: std::mem::take(&mut record.container_id),
             image_id: record.image_id.take(),
-            state: State::Waiting(Waiting {
-                reason: Some(RESTARTING_ALL),
-                message: message.into(),
-                retry_at: Some(now),
-            }),
+            state: State::Waiting(waiting),
             ..Record::default()
         };
     }
+    held_back
 }
 
 /// Writes down that a hook of a container that is being stopped is over.
@@ -509,12 +558,104 @@ mod tests {
         assert_eq!(next(&records, true), Step { term: vec![2], wake_at: Some(at(22)), ..Step::default() });
         records[2] = ended(143);
         assert_eq!(next(&records, true), Step { reset: Some(Reset::Finish), ..Step::default() });
-        finish_reset(&mut records, at(20));
+        let reset = |records: &mut [Record], now: i64| {
+            finish_reset(&plans, records, &Limits::default(), "p_ns(u)", at(now))
+        };
+        assert_eq!(reset(&mut records, 20), [0; 0], "the first restart does not wait");
         assert_eq!(next(&records, false), starts(&[0]));
         assert_eq!(crate::phase::of(&plans, &records, false), crate::phase::Phase::Pending);
         assert_eq!(started(&mut records[0], at(20), &Limits::default()), 1);
         records[0].state = State::Terminated(crate::container::fixtures::end(0, 21));
         assert_eq!(next(&records, false), starts(&[1, 2]));
+
+        // It ends in the same way again, and has to wait; the others need not.
+        assert_eq!(started(&mut records[1], at(20), &Limits::default()), 1);
+        records[1].state = State::Terminated(crate::container::fixtures::end(7, 20));
+        assert_eq!(next(&records, false), Step { reset: Some(Reset::Begin), ..Step::default() });
+        begin_reset(&mut records, at(20));
+        assert_eq!(reset(&mut records, 20), [1]);
+        let waiting = Waiting {
+            reason: Some("CrashLoopBackOff"),
+            message: "back-off 10s restarting failed container=c pod=p_ns(u)".into(),
+            retry_at: Some(at(30)),
+        };
+        assert_eq!(records[1].state, State::Waiting(waiting));
+        assert_eq!(next(&records, false), starts(&[0]));
+        assert_eq!(started(&mut records[0], at(20), &Limits::default()), 2);
+        records[0].state = State::Terminated(crate::container::fixtures::end(0, 20));
+        assert_eq!(next(&records, false), Step { start: vec![2], wake_at: Some(at(30)), ..Step::default() });
+        assert_eq!(started(&mut records[1], at(30), &Limits::default()), 2);
+        records[1].state = State::Terminated(crate::container::fixtures::end(7, 31));
+        assert_eq!(reset(&mut records, 31), [1]);
+        let State::Waiting(waiting) = &records[1].state else { panic!("it waits") };
+        assert_eq!(waiting.retry_at, Some(at(51)), "twice as long each time");
+    }
+
+    #[test]
+    fn a_start_that_comes_to_nothing_is_tried_again_as_the_same_run() {
+        let limits = Limits::default();
+        let gone =
+            || Waiting { reason: Some("CreateContainerError"), retry_at: Some(at(13)), ..Waiting::default() };
+        let mut record = Record { is_inherited: true, ..ended(1) };
+        for now in [11, 12, 13] {
+            assert_eq!((record.next_run(), started(&mut record, at(now), &limits)), (1, 1));
+            assert_eq!((record.restart_count, record.is_inherited), (1, false));
+            not_started(&mut record, gone());
+            assert_eq!((record.restart_count, record.is_inherited), (0, true));
+            assert_eq!((&record.state, record.backoff), (&State::Waiting(gone()), Default::default()));
+        }
+        started(&mut record, at(14), &limits);
+        assert_eq!(record.backoff.due(at(15), &limits), (at(25), Duration::from_secs(10)), "one restart");
+
+        let mut first = waiting();
+        assert_eq!((started(&mut first, at(1), &limits), first.restart_count), (0, 0));
+        not_started(&mut first, gone());
+        assert_eq!((first.next_run(), first.restart_count, first.was_begun()), (0, 0, false));
+    }
+
+    #[test]
+    fn a_pod_that_died_with_its_agent_begins_anew_in_its_order() {
+        use Kind::{Init, Main, Sidecar};
+        let dead = |record: Record| Record { is_inherited: true, ..record };
+        let rerun = |second| {
+            let mut record = dead(ended(0));
+            started(&mut record, at(second), &Limits::default());
+            record
+        };
+        let begun = |second| Record {
+            is_started: false,
+            state: State::Running { started_at: at(second) },
+            ..rerun(second)
+        };
+        for (containers, want) in [
+            (vec![(Sidecar, dead(ended(137))), (Main, dead(ended(137)))], starts(&[0])),
+            (vec![(Sidecar, begun(11)), (Main, dead(ended(137)))], starts(&[])),
+            (vec![(Sidecar, running()), (Main, dead(ended(137)))], starts(&[1])),
+            // From then on it is as always: the sidecar that ends is started again beside the others.
+            (vec![(Sidecar, ended(137)), (Main, running())], starts(&[0])),
+            (vec![(Sidecar, ended(137)), (Main, ended(137))], starts(&[0, 1])),
+            // Init containers do their work again, before anything else.
+            (vec![(Init, dead(ended(0))), (Main, dead(ended(137)))], starts(&[0])),
+            (vec![(Init, rerun(11)), (Main, dead(ended(137)))], starts(&[])),
+            (vec![(Init, begun(11)), (Main, dead(ended(137)))], starts(&[])),
+            (vec![(Init, ended(0)), (Main, dead(ended(137)))], starts(&[1])),
+            (
+                vec![(Init, dead(ended(0))), (Sidecar, dead(ended(137))), (Main, dead(waiting()))],
+                starts(&[0]),
+            ),
+            // What has done its work is done.
+            (vec![(Init, dead(ended(0))), (Main, dead(ended(0)))], Step { is_over: true, ..Step::default() }),
+            (vec![(Main, dead(ended(0))), (Main, dead(ended(137)))], starts(&[1])),
+        ] {
+            assert_eq!(step(OnFailure, &containers, None, None, 20), want, "{containers:?}");
+        }
+        // A pod that is not started again goes on where it was.
+        let never = [(Init, dead(ended(0))), (Main, dead(waiting()))];
+        assert_eq!(step(Never, &never, None, None, 20), starts(&[1]));
+        let mut lost = rerun(11);
+        not_started(&mut lost, Waiting { reason: Some("CreateContainerError"), ..Waiting::default() });
+        let lost = [(Init, lost), (Main, dead(ended(137)))];
+        assert_eq!(step(OnFailure, &lost, None, None, 20), starts(&[]), "its work was not done again");
     }
 
     fn termed(second: i64) -> Record {

@@ -341,6 +341,14 @@ fn is_same(known: &PodCondition, wanted: &PodCondition) -> bool {
         && known.message.as_deref().unwrap_or_default() == wanted.message.as_deref().unwrap_or_default()
 }
 
+/// Whether a status shows the phase and the conditions that are known, as far as a change of them counts. Cheap: most
+/// that is heard of a pod is what its own agent wrote.
+pub fn is_known(known: &PodStatus, shown: &PodStatus) -> bool {
+    let count = |status: &PodStatus| status.conditions.as_ref().map_or(0, Vec::len);
+    let has = |shown: &PodCondition| known.conditions.iter().flatten().any(|known| is_same(known, shown));
+    known.phase == shown.phase && count(known) == count(shown) && shown.conditions.iter().flatten().all(has)
+}
+
 /// The fields that the node agent owns and that differ, besides its conditions.
 fn own_fields(known: &PodStatus, wanted: &PodStatus) -> Map<String, Value> {
     let mut fields = Map::new();
@@ -547,6 +555,59 @@ mod tests {
         let all = brief(&after_patch(&known, done));
         assert_eq!(all[0], "DisruptionTarget=True");
         assert_eq!(all.len(), 6);
+    }
+
+    #[test]
+    fn what_others_make_of_a_condition_is_seen_and_put_right() {
+        let fresh = PodStatus::default();
+        let run = status_of(&simple(), &[("c", Kind::Main, running())], Phase::Running, &fresh);
+        // The API has whole seconds, and its own order.
+        let mut shown = run.clone();
+        shown.conditions.iter_mut().for_each(|conditions| conditions.reverse());
+        shown.conditions.iter_mut().flatten().for_each(|condition| condition.last_transition_time = None);
+        assert!(is_known(&run, &shown));
+        let with = |condition: PodCondition| {
+            let mut status = run.clone();
+            let conditions = status.conditions.get_or_insert_default();
+            conditions.retain(|known| known.type_ != condition.type_);
+            conditions.push(condition);
+            status
+        };
+        let condition = |type_: &str, status: &str, second: i64| PodCondition {
+            type_: type_.into(),
+            status: status.into(),
+            last_transition_time: Some(Time(at(second))),
+            ..PodCondition::default()
+        };
+        let silent = with(condition("Ready", "False", 50));
+        assert!(!is_known(&run, &silent));
+        assert!(!is_known(&run, &PodStatus { phase: Some("Failed".into()), ..run.clone() }));
+        let wanted = status_of(&simple(), &[("c", Kind::Main, running())], Phase::Running, &silent);
+        let patch = patch("u", &silent, &wanted).expect("a change");
+        let ready = json!({
+            "type": "Ready", "status": "True", "lastTransitionTime": "1970-01-01T00:01:40Z", "observedGeneration": 1,
+        });
+        assert_eq!(patch["status"], json!({"conditions": [ready]}));
+
+        // What they say of a disruption is since when they say it.
+        let disrupted = with(condition(names::DISRUPTION_TARGET, "True", 50));
+        assert!(!is_known(&run, &disrupted));
+        let (pod, plans) = (simple(), [plan("c", Kind::Main, Never)]);
+        let ended = build(&View {
+            pod: &pod,
+            plans: &plans,
+            records: &[ended(143)],
+            phase: Phase::Failed,
+            reason: None,
+            disruption: Some("bye"),
+            restart_all: None,
+            start_time: at(1),
+            known: &disrupted,
+            now: at(100),
+        });
+        let mut conditions = ended.conditions.iter().flatten();
+        let since = conditions.find(|condition| condition.type_ == names::DISRUPTION_TARGET);
+        assert_eq!(since.and_then(|condition| condition.last_transition_time.clone()), Some(Time(at(50))));
     }
 
     #[test]

@@ -7,23 +7,51 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::Request;
+use serde::Deserialize;
 use windlass_watch::Caller;
 
 /// The longest pause between two tries.
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
 /// What became of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The API has it.
-    Done,
+    Done(Answer),
     /// The pod is gone, or another one has its name.
     Gone,
     /// Not now.
     Retry,
+}
+
+/// A pod as a write has left it. It is read only when somebody asks.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Answer(Bytes);
+
+#[derive(Deserialize)]
+struct Written {
+    metadata: Meta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Meta {
+    resource_version: String,
+}
+
+impl Answer {
+    /// Whether a pod was seen before this write. Not if their versions cannot be compared.
+    pub(crate) fn is_newer_than(&self, seen: &ObjectMeta) -> bool {
+        let number = |version: &str| version.parse::<u64>().ok();
+        let own = serde_json::from_slice::<Written>(&self.0).ok();
+        let own = own.and_then(|written| number(&written.metadata.resource_version));
+        let seen = seen.resource_version.as_deref().and_then(number);
+        own.zip(seen).is_some_and(|(own, seen)| seen < own)
+    }
 }
 
 /// The pause after the next failure.
@@ -44,16 +72,16 @@ pub(crate) fn status(caller: &Caller, pod: &Pod, patch: serde_json::Value) -> Bo
             Ok(request) => send(&caller, request).await,
             Err(error) => Err(kube::Error::BuildRequest(error)),
         };
-        judge(result.err(), "patch status", &namespace, &name)
+        judge(result, "patch status", &namespace, &name)
     }
     .boxed()
 }
 
-/// Sends a request of which only a refusal is read.
-async fn send(caller: &Caller, request: http::Request<Vec<u8>>) -> kube::Result<()> {
+/// Sends a request of which at first only a refusal is read.
+async fn send(caller: &Caller, request: http::Request<Vec<u8>>) -> kube::Result<Answer> {
     let answer = caller.send(request.map(Bytes::from)).await?;
     if answer.status().is_success() {
-        return Ok(());
+        return Ok(Answer(answer.into_body()));
     }
     Err(windlass_watch::json_refusal(answer.status(), answer.body()))
 }
@@ -69,20 +97,91 @@ pub(crate) async fn delete(client: &kube::Client, pod: &Pod) {
         ..DeleteParams::default()
     };
     let mut delay = Duration::from_millis(10);
-    while judge(pods.delete(name, &params).await.err(), "delete", namespace, name) == Outcome::Retry {
+    loop {
+        let result = pods.delete(name, &params).await.map(|_| Answer::default());
+        if judge(result, "delete", namespace, name) != Outcome::Retry {
+            return;
+        }
         tokio::time::sleep(delay).await;
         delay = longer(delay);
     }
 }
 
-fn judge(error: Option<kube::Error>, operation: &str, namespace: &str, name: &str) -> Outcome {
-    match error {
-        None => Outcome::Done,
-        // The conflict is that of the UID: there is no resourceVersion in what we send.
-        Some(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Outcome::Gone,
-        Some(error) => {
+fn judge(result: kube::Result<Answer>, operation: &str, namespace: &str, name: &str) -> Outcome {
+    match result {
+        Ok(answer) => Outcome::Done(answer),
+        Err(error) if is_gone(&error) => Outcome::Gone,
+        Err(error) => {
             tracing::warn!(%error, "{operation} of pod {namespace}/{name}");
             Outcome::Retry
         }
+    }
+}
+
+/// Whether there is no such pod, or another one has its name. Any other conflict is a race with somebody else's write.
+fn is_gone(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let is_other = match status.code {
+        // A name has no capital letters.
+        409 => status.message.contains("UID in "),
+        422 => status.message.contains("metadata.uid: "),
+        _ => false,
+    };
+    status.code == 404 || is_other
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_that_is_gone_is_told_from_a_race_for_it() {
+        let api = |code: u16, reason: &str, message: &str| {
+            kube::Error::Api(kube::core::Status::failure(message, reason).with_code(code).boxed())
+        };
+        let conflict = |why: &str| {
+            api(409, "Conflict", &format!("Operation cannot be fulfilled on pods \"uid-0\": {why}"))
+        };
+        let modified =
+            "the object has been modified; please apply your changes to the latest version and try again";
+        let patched = "StorageError: invalid object, Code: 4, Key: /registry/pods/d/p, ResourceVersion: 0, \
+                       AdditionalErrorMsg: Precondition failed: UID in precondition: a, UID in object meta: b";
+        let deleted = "the UID in the precondition (a) does not match the UID in record (b). \
+                       The object might have been deleted and then recreated";
+        let immutable = "Pod \"p\" is invalid: metadata.uid: Invalid value: \"a\": field is immutable";
+        for (error, want) in [
+            (api(404, "NotFound", "pods \"p\" not found"), Outcome::Gone),
+            (conflict(patched), Outcome::Gone),
+            (conflict(deleted), Outcome::Gone),
+            (api(422, "Invalid", immutable), Outcome::Gone),
+            (conflict(modified), Outcome::Retry),
+            (api(422, "Invalid", "Pod \"p\" is invalid: status: Forbidden"), Outcome::Retry),
+            (api(500, "InternalError", "UID in "), Outcome::Retry),
+        ] {
+            let text = error.to_string();
+            assert_eq!(judge(Err(error), "patch status", "d", "p"), want, "{text}");
+        }
+        assert_eq!(judge(Ok(Answer::default()), "delete", "d", "p"), Outcome::Done(Answer::default()));
+    }
+
+    #[test]
+    fn what_was_seen_before_a_write_is_older_than_its_answer() {
+        let answer = |version: &str| {
+            let pod = serde_json::json!({"metadata": {"name": "p", "resourceVersion": version}, "spec": {}});
+            Answer(pod.to_string().into())
+        };
+        let seen =
+            |version: &str| ObjectMeta { resource_version: Some(version.into()), ..ObjectMeta::default() };
+        for (own, version, want) in [
+            ("10", "9", true),
+            ("10", "10", false),
+            ("10", "11", false),
+            ("x", "9", false),
+            ("10", "x", false),
+        ] {
+            assert_eq!(answer(own).is_newer_than(&seen(version)), want, "{own} {version}");
+        }
+        assert!(!Answer::default().is_newer_than(&seen("1")));
+        assert!(!answer("1").is_newer_than(&ObjectMeta::default()));
     }
 }

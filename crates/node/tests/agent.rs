@@ -25,7 +25,9 @@ async fn the_node_is_registered_with_what_it_offers() {
     let allocatable = status.allocatable.expect("allocatable");
     assert_eq!(allocatable["pods"].0, "1000");
     let keys: Vec<&String> = allocatable.keys().collect();
-    assert_eq!(keys, ["cpu", "memory", "pods"]);
+    assert_eq!(keys, ["cpu", "ephemeral-storage", "memory", "pods"]);
+    let disk = rustix::fs::statvfs(fixture.directory.path()).expect("a disk");
+    assert_eq!(allocatable["ephemeral-storage"].0, (disk.f_blocks * disk.f_frsize).to_string());
     let ready = status.conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready");
     assert_eq!(ready.expect("a condition").status, "True");
     assert_eq!(node.metadata.labels.expect("labels")["kubernetes.io/hostname"], "here");
@@ -136,6 +138,33 @@ async fn conditions_of_others_survive() {
     fixture.pods.patch_status("p", &PatchParams::default(), &patch).await.expect("patched");
     let (_, last) = fixture.watch("p", true, |pod| pod.is_none_or(|pod| phase(pod) == "Failed")).await;
     assert_eq!(condition(&last.expect("still there"), "DisruptionTarget"), "True EvictionByEvictionAPI");
+}
+
+#[tokio::test]
+async fn what_others_say_of_a_pods_readiness_is_put_right_and_their_disruption_keeps_its_time() {
+    let fixture = Fixture::new().await;
+    fixture.create("p", never(json!([sh("c", "sleep 1000")]))).await;
+    fixture.until("p", |pod| condition(pod, "Ready") == "True ").await;
+    let long_ago = "2020-01-02T03:04:05Z";
+    let patch = Patch::Strategic(json!({"status": {"conditions": [
+        {"type": "Ready", "status": "False", "reason": "NodeNotReady", "lastTransitionTime": long_ago},
+        {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "lastTransitionTime": long_ago},
+    ]}}));
+    let pod = fixture.pods.patch_status("p", &PatchParams::default(), &patch).await.expect("patched");
+    assert_eq!(condition(&pod, "Ready"), "False NodeNotReady");
+    let pod = fixture.until("p", |pod| condition(pod, "Ready") == "True ").await;
+    assert_eq!(condition(&pod, "DisruptionTarget"), "True DeletionByTaintManager");
+    let since = |pod: &Pod, type_: &str| {
+        let found =
+            status(pod).conditions.iter().flatten().find(|condition| condition.type_ == type_).cloned();
+        json!(found.expect("a condition").last_transition_time)
+    };
+    assert_ne!(since(&pod, "Ready"), json!(long_ago), "it was not ready in between");
+    let Fixture { pods, agent, directory: _directory, .. } = fixture;
+    agent.shutdown(Duration::from_secs(5)).await;
+    let pod = pods.get("p").await.expect("still there");
+    assert_eq!(condition(&pod, "DisruptionTarget"), "True TerminationByKubelet");
+    assert_eq!(since(&pod, "DisruptionTarget"), json!(long_ago));
 }
 
 #[tokio::test]
@@ -348,6 +377,7 @@ async fn a_shutdown_ends_pods_and_says_so() {
     assert_eq!(condition(&dies, "DisruptionTarget"), "True TerminationByKubelet");
     let polite = pods.get("polite").await.expect("still there");
     assert_eq!((phase(&polite), status(&polite).reason.as_deref()), ("Succeeded", None));
+    assert_eq!(condition(&polite, "DisruptionTarget"), "True TerminationByKubelet");
 }
 
 #[tokio::test]
@@ -372,6 +402,35 @@ async fn what_ran_under_an_agent_that_died_has_an_unknown_end_and_runs_again_onl
     assert_eq!((phase(&pod), ends(&pod)), ("Failed", vec!["c ContainerStatusUnknown 137 restarts=0".into()]));
     let pod = fixture.ended("retry").await;
     assert_eq!((phase(&pod), ends(&pod)), ("Succeeded", vec!["c Completed 0 restarts=1".into()]));
+}
+
+#[tokio::test]
+async fn a_pod_that_died_with_its_agent_begins_anew_with_its_init_containers_and_sidecars() {
+    let mut fixture = Fixture::new().await;
+    let sleep = unique_sleep();
+    let order = fixture.directory.path().join("order").display().to_string();
+    let mut sidecar = sh("side", "trap 'exit 0' TERM; while :; do sleep 0.01; done");
+    sidecar["restartPolicy"] = json!("Always");
+    // Up some time after it runs: who does not wait for it is there first.
+    let up = format!("sleep 0.3; echo side >> {order}");
+    sidecar["startupProbe"] =
+        json!({"exec": {"command": ["sh", "-c", up]}, "periodSeconds": 1, "timeoutSeconds": 60});
+    let again = fixture.directory.path().join("again").display().to_string();
+    let main = format!("echo c >> {order}; [ -e {again} ] || {{ : > {again}; exec sleep {sleep}; }}");
+    let mut spec = json!({"restartPolicy": "OnFailure", "containers": [sh("c", &main)]});
+    spec["initContainers"] = json!([sh("i", &format!("echo i >> {order}")), sidecar]);
+    fixture.create("p", spec).await;
+    fixture.running("p").await;
+    common::wait_for("the main container", || std::path::Path::new(&again).exists().then_some(())).await;
+    let mut config = Config::new(fixture.client.clone(), "here", fixture.directory.path());
+    config.keeper = common::entry("keeper_process", &[]);
+    drop(fixture.agent);
+    common::wait_for("the end of all", || processes_with(&sleep).is_empty().then_some(())).await;
+    fixture.agent = Agent::start(config).await.expect("the next agent starts");
+    let pod = fixture.ended("p").await;
+    let want = ["i Completed 0 restarts=1", "side Completed 0 restarts=1", "c Completed 0 restarts=1"];
+    assert_eq!((phase(&pod), ends(&pod)), ("Succeeded", want.map(str::to_owned).to_vec()));
+    assert_eq!(std::fs::read_to_string(order).expect("written"), "i\nside\nc\ni\nside\nc\n");
 }
 
 #[tokio::test]

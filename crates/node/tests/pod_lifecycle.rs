@@ -162,7 +162,26 @@ async fn a_container_whose_start_hook_fails_is_stopped() {
     let pod = fixture.ended("p").await;
     assert_eq!((phase(&pod), ends(&pod)), ("Failed", vec!["c Error 143 restarts=0".into()]));
     let events = fixture.events.lock().clone();
-    assert_eq!(events, ["FailedPostStartHook PostStartHook failed", "Killing FailedPostStartHook"]);
+    let want = [
+        "Created Container created",
+        "Started Container started",
+        "FailedPostStartHook PostStartHook failed",
+        "Killing FailedPostStartHook",
+    ];
+    assert_eq!(events, want);
+}
+
+#[tokio::test]
+async fn a_container_that_is_not_alive_is_said_to_be_killed_once_also_if_it_has_a_stop_hook() {
+    let fixture = Fixture::new().await;
+    let mut container = sh("c", FOREVER);
+    container["livenessProbe"] = probe("false", 1);
+    container["lifecycle"] = json!({"preStop": exec("true")});
+    fixture.create("p", never(json!([container]))).await;
+    assert_eq!(phase(&fixture.ended("p").await), "Failed");
+    let events = fixture.events.lock().clone();
+    let told: Vec<&String> = events.iter().filter(|event| event.starts_with("Killing ")).collect();
+    assert_eq!(told, ["Killing Container c failed liveness probe"]);
 }
 
 #[tokio::test]
@@ -186,6 +205,26 @@ async fn a_rule_restarts_all_containers_in_place() {
     let last = main_status(&pod).last_state.and_then(|state| state.terminated).expect("it ran before");
     assert_eq!((last.exit_code, last.reason.as_deref()), (137, Some("RestartingAllContainers")));
     assert_eq!(condition(&pod, "AllContainersRestarting"), "False ");
+}
+
+#[tokio::test]
+async fn a_rule_that_restarts_all_containers_again_and_again_waits_longer_each_time() {
+    let base = Duration::from_millis(500);
+    let limits = windlass_node::backoff::Limits { base, max: Duration::from_secs(10) };
+    let fixture = Fixture::with(|config| config.crash_backoff = limits).await;
+    let runs = fixture.directory.path().join("runs").display().to_string();
+    let mut trigger = sh("c", &format!("echo c >> {runs}; [ $(grep -c c {runs}) -ge 4 ] || exit 7"));
+    trigger["restartPolicy"] = json!("Never");
+    trigger["restartPolicyRules"] =
+        json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [7]}}]);
+    let start = Instant::now();
+    fixture.create("p", never(json!([trigger]))).await;
+    let pod = fixture.ended("p").await;
+    assert_eq!((phase(&pod), ends(&pod)), ("Succeeded", vec!["c Completed 0 restarts=3".into()]));
+    assert!(start.elapsed() >= base * 3, "each but the first: {:?}", start.elapsed());
+    let events = fixture.events.lock().clone();
+    let told = "BackOff Back-off restarting failed container c in pod p_default(";
+    assert!(events.iter().any(|event| event.starts_with(told)), "{events:?}");
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! What a pod's task reports: the status while it runs, and how it ended.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 use tokio::sync::mpsc;
@@ -13,6 +15,9 @@ use crate::writes::{self, Outcome};
 
 /// Why a pod failed that was active for too long.
 pub(super) const DEADLINE_MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
+
+/// How long at least to wait with a write after somebody else's: who insists on something else does not keep us busy.
+const OTHERS_SETTLE: Duration = Duration::from_millis(100);
 
 /// How a pod ended.
 struct Verdict {
@@ -55,10 +60,11 @@ impl Work {
     pub(super) fn on_written(&mut self, outcome: Outcome) {
         let wanted = self.writing.take();
         match outcome {
-            Outcome::Done => {
+            Outcome::Done(answer) => {
                 if let Some(wanted) = wanted {
                     self.known = status::after_patch(&self.known, wanted);
                 }
+                self.answer = Some(answer);
                 self.write_delay = SETTLE;
             }
             Outcome::Gone => self.is_gone = true,
@@ -66,6 +72,27 @@ impl Work {
                 self.is_changed = true;
                 self.write_delay = writes::longer(self.write_delay);
             }
+        }
+        if std::mem::take(&mut self.is_behind) {
+            self.heed_status();
+        }
+    }
+
+    /// Takes what others wrote into the status, such as that the pod of a silent node is not ready, so that it is put
+    /// right if it has to. What was there before our last write is past.
+    pub(super) fn heed_status(&mut self) {
+        let Some(shown) = &self.pod.status else { return };
+        // The echo of our own write, most of the time.
+        if status::is_known(&self.known, shown) {
+            return;
+        }
+        self.is_changed = true;
+        if self.writing.is_some() {
+            // Whether it came before or after that can be told when it is answered.
+            self.is_behind = true;
+        } else if self.answer.as_ref().is_none_or(|answer| !answer.is_newer_than(&self.pod.metadata)) {
+            self.known.conditions.clone_from(&shown.conditions);
+            self.write_delay = self.write_delay.max(OTHERS_SETTLE);
         }
     }
 

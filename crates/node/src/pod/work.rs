@@ -27,6 +27,7 @@ use crate::prepare::{self, Prepared};
 use crate::probe::{self, Spec};
 use crate::runtimes::host::{self, Event};
 use crate::runtimes::{Exit, StartError};
+use crate::writes::Answer;
 use crate::{logs, mounts, oci, streams};
 
 /// How long a change waits for the next one before it is written. A pod that is done sooner costs one write
@@ -72,8 +73,12 @@ pub(super) struct Work {
     /// Gone from the API: there is nothing to write to.
     pub(super) is_gone: bool,
     pub(super) start_time: Timestamp,
-    /// The status that the API has, as far as we wrote it.
+    /// The status that the API has, as far as we wrote it, and the conditions of all.
     pub(super) known: PodStatus,
+    /// What was answered to our last write.
+    pub(super) answer: Option<Answer>,
+    /// Others changed the status while ours was being written.
+    pub(super) is_behind: bool,
     /// Something happened since the last status was made.
     pub(super) is_changed: bool,
     /// The status that is being written.
@@ -94,7 +99,7 @@ impl Work {
             let record = status.map(|status| Record::inherited(status, now)).unwrap_or_default();
             // A log tells of a run that nobody had the time to report.
             let log = |run| logs::path(&context.logs, prepare::pod_name(&pod), &plan.name, run);
-            record.with_unreported(|run| is_inherited && log(run).exists(), now)
+            record.with_unreported(|run| is_inherited && logs::is_there(&log(run)), now)
         };
         let mut work = Self {
             title: prepare::title(&pod),
@@ -118,6 +123,8 @@ impl Work {
             is_restarting: false,
             is_gone: false,
             known,
+            answer: None,
+            is_behind: false,
             is_changed: true,
             writing: None,
             write_delay: SETTLE,
@@ -141,7 +148,7 @@ impl Work {
             if let Some(reset) = step.reset {
                 match reset {
                     Reset::Begin => lifecycle::begin_reset(&mut self.records, now),
-                    Reset::Finish => lifecycle::finish_reset(&mut self.records, now),
+                    Reset::Finish => self.finish_reset(now),
                 }
                 self.is_restarting = reset == Reset::Begin;
                 self.is_changed = true;
@@ -153,14 +160,12 @@ impl Work {
                 self.is_changed = true;
             }
             for &place in &step.pre_stop {
-                self.records[place].pre_stop = PreStop::Running;
                 self.say_killing(place, None);
+                self.records[place].pre_stop = PreStop::Running;
                 self.pre_stop(place);
             }
             for &place in &step.term {
-                if self.records[place].pre_stop == PreStop::Idle && self.records[place].stop_by.is_none() {
-                    self.say_killing(place, None);
-                }
+                self.say_killing(place, None);
                 self.records[place].term_sent_at = Some(now);
                 let image = self.running_images[place].as_ref();
                 let asked =
@@ -178,6 +183,16 @@ impl Work {
                 return step;
             }
             self.is_changed = true;
+        }
+    }
+
+    fn finish_reset(&mut self, now: Timestamp) {
+        let limits = &self.context.config.crash_backoff;
+        let held_back = lifecycle::finish_reset(&self.plans, &mut self.records, limits, &self.title, now);
+        for place in held_back {
+            if let State::Waiting(waiting) = &self.records[place].state {
+                self.say_back_off(place, waiting);
+            }
         }
     }
 
@@ -274,6 +289,7 @@ impl Work {
                 (self.running_images[place], self.leaves[place]) = (image, leaves);
                 let limits = &self.context.config.crash_backoff;
                 lifecycle::started(&mut self.records[place], Timestamp::now(), limits);
+                self.say(place, "Created", "Container created");
                 let notices = self.notices.clone();
                 // The task outlives its processes, so that somebody listens; a send after that has no reader
                 // to miss it.
@@ -363,6 +379,7 @@ impl Work {
                 }
                 self.records[place].began_at = Some(now);
                 self.records[place].container_id = self.container_id(place);
+                self.say(place, "Started", "Container started");
                 match self.plans[place].checks.post_start && self.records[place].term_sent_at.is_none() {
                     true => self.post_start(place),
                     false => self.runs(place),
@@ -376,7 +393,7 @@ impl Work {
                     message: StartError::KeeperGone.to_string(),
                     retry_at: Some(crate::backoff::add(now, KEEPER_RETRY)),
                 };
-                lifecycle::held(&mut self.records[place], waiting);
+                lifecycle::not_started(&mut self.records[place], waiting);
                 // The next try is of the same run, and makes its files anew.
                 self.leaves[place].clear();
             }
@@ -385,9 +402,10 @@ impl Work {
                 let name = &self.plans[place].name;
                 let run = self.records[place].restart_count;
                 let log = logs::path(&self.context.logs, prepare::pod_name(&self.pod), name, run);
-                let _ = std::fs::remove_file(log);
+                let _ = logs::remove(&log);
                 let (reason, message) = (Some("CreateContainerError"), error.to_string());
-                lifecycle::held(&mut self.records[place], Waiting { reason, message, retry_at: Some(now) });
+                let waiting = Waiting { reason, message, retry_at: Some(now) };
+                lifecycle::not_started(&mut self.records[place], waiting);
             }
             Event::Failed(error) => self.on_start_failed(place, &error, now),
             Event::Exited(exit) => self.on_exit(place, exit, now),
@@ -502,8 +520,8 @@ impl Work {
     fn stop(&mut self, place: usize, message: String, grace: Option<Duration>) {
         let kill_at = crate::backoff::add(Timestamp::now(), grace.unwrap_or_else(|| self.grace()));
         if self.records[place].stop_by.is_none() {
-            self.records[place].stop_by = Some(kill_at);
             self.say_killing(place, Some(message));
+            self.records[place].stop_by = Some(kill_at);
         }
     }
 
@@ -559,10 +577,12 @@ impl Work {
     }
 
     pub(super) fn on_update(&mut self, update: Update) {
-        self.is_changed = true;
         match update {
             Update::Changed(pod) => {
+                self.is_changed |= pod.metadata.generation != self.pod.metadata.generation;
                 self.pod = *pod;
+                self.heed_images();
+                self.heed_status();
                 self.heed_deletion();
             }
             Update::Gone => {
@@ -570,6 +590,7 @@ impl Work {
                 self.end(Cause::Deleted, self.grace());
             }
             Update::End(order) => {
+                self.is_changed = true;
                 self.end(Cause::Node, self.grace().min(order.grace));
                 self.order.get_or_insert(order);
             }
@@ -602,9 +623,19 @@ impl Work {
         }
     }
 
+    /// Tells people what a container does in the usual course of things, which costs nothing if nobody listens.
+    fn say(&self, place: usize, reason: &'static str, message: &'static str) {
+        if self.context.config.events.is_some() {
+            self.publish(Some(place), false, reason, message.to_owned());
+        }
+    }
+
+    /// Tells people that a container is about to be stopped, once.
     fn say_killing(&self, place: usize, message: Option<String>) {
-        let message = message.unwrap_or_else(|| format!("Stopping container {}", self.plans[place].name));
-        self.publish(Some(place), false, "Killing", message);
+        if self.context.config.events.is_some() && !self.records[place].is_stopping() {
+            let message = message.unwrap_or_else(|| format!("Stopping container {}", self.plans[place].name));
+            self.publish(Some(place), false, "Killing", message);
+        }
     }
 
     fn say_back_off(&self, place: usize, waiting: &Waiting) {
