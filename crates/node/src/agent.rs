@@ -5,16 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use windlass_api::Gates;
 use windlass_api::quantity::Quantity;
 
 use crate::images::Images;
 use crate::pods::Pods;
-use crate::register::{self, Health};
 use crate::runtimes::{LogLimits, host, keeper};
-use crate::{backoff, events, isolation, oci, pod, pressure, shutdown};
+use crate::{backoff, events, isolation, machine, oci, pod, pressure, register, shutdown};
 
 /// How long a shutdown waits beyond its grace for the last writes, before it lets the keeper kill what is
 /// left.
@@ -27,19 +26,23 @@ pub struct Capacity {
     pub cpu: Quantity,
     /// Bytes of memory.
     pub memory: Quantity,
+    /// Bytes of disk.
+    pub storage: Quantity,
     /// How many pods at once.
     pub pods: u32,
 }
 
 impl Capacity {
-    /// All CPUs and memory of this machine, and 1000 pods.
-    pub fn of_this_machine() -> Self {
+    /// All CPUs and memory of this machine, the disk that a directory is on or will be, and 1000 pods.
+    pub fn of_this_machine(directory: &Path) -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let system = rustix::system::sysinfo();
         let memory = u128::from(system.totalram) * u128::from(system.mem_unit.max(1));
+        let disk = directory.ancestors().find_map(machine::disk);
         Self {
             cpu: Quantity::from_value(i64::try_from(cpus).unwrap_or(i64::MAX)),
             memory: Quantity::from_value(i64::try_from(memory).unwrap_or(i64::MAX)),
+            storage: Quantity::from_value(disk.map_or(0, |disk| disk.capacity)),
             pods: 1000,
         }
     }
@@ -50,6 +53,7 @@ impl Capacity {
         Self {
             cpu: Quantity::from_milli(self.cpu.milli_value() / count),
             memory: Quantity::from_value(self.memory.value() / count),
+            storage: Quantity::from_value(self.storage.value() / count),
             pods: self.pods,
         }
     }
@@ -99,6 +103,9 @@ pub struct Config {
     pub events: Option<events::Publish>,
     /// The order in which a shutdown ends pods, and how long each group may take; empty: all at once.
     pub shutdown: Vec<shutdown::Group>,
+    /// Whoever places pods goes on when this agent stops. Before it ends pods, so that others are made for them, it waits until
+    /// its Node is closed to them.
+    pub others_place_pods: bool,
     /// Evictions when the node is short of something; `None`: none.
     pub eviction: Option<Eviction>,
     /// How often to look whether it is, and whether pods keep more than they may.
@@ -127,9 +134,9 @@ impl Config {
             node_name: node_name.into(),
             labels: BTreeMap::new(),
             run_dir: data_dir.join("run"),
+            capacity: Capacity::of_this_machine(&data_dir),
             data_dir,
             work_dir: std::env::current_dir().unwrap_or_else(|_| "/".into()),
-            capacity: Capacity::of_this_machine(),
             crash_backoff: backoff::Limits::default(),
             runtime_override_host: false,
             oci: None,
@@ -139,6 +146,7 @@ impl Config {
             keeper: host::Command::default(),
             events: None,
             shutdown: Vec::new(),
+            others_place_pods: false,
             eviction: None,
             survey_every: Duration::from_secs(10),
             refresh_every: Duration::from_secs(60),
@@ -235,9 +243,7 @@ impl Agent {
         let context = Arc::new(pod::Context::new(config, host, logs.clone(), given, no_images));
         // The task alone keeps it, and with it the processes.
         let weak = Arc::downgrade(&context);
-        let (health, heard) = watch::channel(Health::default());
-        tokio::spawn(register::keep_alive(weak.clone(), heard));
-        let task = tokio::spawn(Pods::new(context, health).run(stopped));
+        let task = tokio::spawn(Pods::new(context).run(stopped));
         Ok(Self { name, context: weak, logs, run_dir, shutdown_time, stop: Some(stop), task })
     }
 
@@ -278,8 +284,8 @@ impl Drop for Agent {
 pub struct Eviction {
     /// What is read.
     pub signals: Arc<dyn pressure::Signals>,
-    /// Where it begins.
-    pub thresholds: Vec<(pressure::Signal, pressure::Threshold)>,
+    /// When pods have to go.
+    pub policy: pressure::Policy,
 }
 
 #[cfg(test)]
@@ -288,9 +294,10 @@ mod tests {
 
     #[test]
     fn shares_of_a_machine_are_equal() {
-        let whole = Capacity { cpu: Quantity::from_value(2), memory: Quantity::from_value(1000), pods: 7 };
+        let (cpu, value) = (Quantity::from_milli, Quantity::from_value);
+        let whole = Capacity { cpu: cpu(2000), memory: value(1000), storage: value(5000), pods: 7 };
         assert_eq!(whole.share(1), whole);
-        let third = Capacity { cpu: Quantity::from_milli(666), memory: Quantity::from_value(333), pods: 7 };
+        let third = Capacity { cpu: cpu(666), memory: value(333), storage: value(1666), pods: 7 };
         assert_eq!(whole.share(3), third);
         assert_eq!(whole.share(0), whole);
     }

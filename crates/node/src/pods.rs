@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::OptionFuture;
-use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use futures::stream::{self, BoxStream};
+use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 use kube::Resource;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -20,21 +21,25 @@ use crate::events::{self, Report};
 use crate::files::Files;
 use crate::phase::Phase;
 use crate::pod::{self, Order, Update};
-use crate::pressure::Pressure;
-use crate::register::Health;
+use crate::pressure::{self, Pressure};
+use crate::register::{self, Health};
 use crate::shutdown;
 use crate::survey::{self, Findings, Spot};
-use crate::watched::{LastSpec, WatchedPod};
+use crate::watched::{LastSpec, WatchedNode, WatchedPod};
 
 /// How long to wait for the end of an evicted pod before the next has to go.
 const EVICTION_PATIENCE: Duration = Duration::from_secs(30);
-/// The time that an evicted pod has; two seconds remain at least.
-const EVICTION_GRACE: Duration = Duration::from_secs(1);
+/// From the moment in which a node is short of something until pods go for it.
+const ANNOUNCEMENT_TIME: Duration = Duration::from_millis(500);
+/// How long a node that shuts down waits for those who place pods: what they send there is refused, and counts as a failure.
+const ANNOUNCEMENT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A pod that the agent has seen and that is still in the API.
 struct Entry {
     /// `None` when its task has ended.
     updates: Option<mpsc::UnboundedSender<Update>>,
+    /// A change that came when its task was about to end.
+    unheard: Option<Box<Pod>>,
     /// The last delete was sent.
     is_deleted: bool,
     spot: Arc<Spot>,
@@ -49,7 +54,7 @@ struct Next {
     after: HashSet<String>,
 }
 
-/// A node that shuts down.
+/// A node that shuts down, or is asked to do as if.
 struct Closing {
     /// Who ends after those that are waited for.
     turns: VecDeque<(Duration, Vec<String>)>,
@@ -57,6 +62,10 @@ struct Closing {
     awaited: HashSet<String>,
     /// Until then.
     until: Instant,
+    /// Until then it is waited for that nobody sends pods here any more; `None`: nobody does, or it does not matter.
+    announced_until: Option<Instant>,
+    /// The agent leaves when all have ended; otherwise it stays, and takes no pods until it is asked for them again.
+    leaves: bool,
 }
 
 /// The pods of a node.
@@ -76,15 +85,23 @@ pub(crate) struct Pods {
     /// The pod that was evicted last, and until when its end is waited for.
     evicted: Option<(String, Instant)>,
     health: watch::Sender<Health>,
+    /// Tells the API server of it, and ends when there is nothing more to tell.
+    telling: JoinHandle<()>,
     last_spec: LastSpec,
 }
 
 impl Pods {
-    pub(crate) fn new(context: Arc<pod::Context>, health: watch::Sender<Health>) -> Self {
+    pub(crate) fn new(context: Arc<pod::Context>) -> Self {
+        let (health, heard) = watch::channel(Health::default());
+        let telling = tokio::spawn(register::keep_alive(Arc::downgrade(&context), heard));
         let found = Some(Files::all(&context));
-        let Capacity { cpu, memory, pods } = &context.config.capacity;
-        let allocatable =
-            [("cpu", cpu.milli_value()), ("memory", memory.value()), ("pods", i64::from(*pods))];
+        let Capacity { cpu, memory, storage, pods } = &context.config.capacity;
+        let allocatable = [
+            ("cpu", cpu.milli_value()),
+            ("memory", memory.value()),
+            ("ephemeral-storage", storage.value()),
+            ("pods", i64::from(*pods)),
+        ];
         Self {
             allocatable: allocatable.into_iter().map(|(name, amount)| (name.to_owned(), amount)).collect(),
             context,
@@ -97,6 +114,7 @@ impl Pods {
             pressure: Pressure::default(),
             evicted: None,
             health,
+            telling,
             last_spec: LastSpec::default(),
         }
     }
@@ -106,15 +124,17 @@ impl Pods {
         let bound = Objects { path: Pod::url_path(&(), None), fields };
         let events = windlass_watch::follow::<WatchedPod>(self.context.config.client.clone(), bound);
         let mut events = std::pin::pin!(events);
+        let mut nodes = own_node(&self.context);
         let mut listed = HashSet::new();
         let mut looks = tokio::time::interval(self.context.config.survey_every);
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut survey: OptionFuture<JoinHandle<Findings>> = None.into();
         let mut is_looking = false;
         while !self.close() {
-            let until = self.closing.as_ref().map(|closing| closing.until);
+            let until = self.closing.as_ref().and_then(Closing::wake_at);
             tokio::select! {
                 Some(event) = events.next() => self.on_event(event, &mut listed),
+                Some(node) = nodes.next() => self.on_node(&node),
                 Some(done) = self.tasks.join_next() => self.on_done(done),
                 _ = looks.tick(), if !is_looking && self.closing.is_none() => {
                     survey = self.look().into();
@@ -122,21 +142,33 @@ impl Pods {
                 }
                 found = &mut survey, if is_looking => {
                     (survey, is_looking) = (None.into(), false);
-                    match found {
-                        Some(Ok(found)) => self.on_found(&found),
-                        Some(Err(error)) => tracing::error!(%error, "look at the node"),
-                        None => {}
+                    let is_urgent = match found {
+                        Some(Ok(found)) => self.on_found(found),
+                        Some(Err(error)) => {
+                            tracing::error!(%error, "look at the node");
+                            false
+                        }
+                        None => false,
+                    };
+                    if is_urgent {
+                        looks.reset_after(looks.period().min(ANNOUNCEMENT_TIME));
                     }
                 }
-                grace = &mut stopped, if self.closing.is_none() => match grace {
-                    Ok(grace) => self.shut_down(grace),
+                grace = &mut stopped, if !self.is_leaving() => match grace {
+                    Ok(grace) => self.shut_down(grace, true),
                     // The agent was dropped without a shutdown: its processes go with the keeper.
                     Err(_) => return,
                 },
                 () = tokio::time::sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {}
             }
         }
-        while self.tasks.join_next().await.is_some() {}
+        drop(self.health);
+        // The last that is known about this node is that it stops.
+        let _ = self.telling.await;
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.closing.as_ref().is_some_and(|closing| closing.leaves)
     }
 
     fn on_event(&mut self, event: Event<WatchedPod>, listed: &mut HashSet<String>) {
@@ -184,13 +216,17 @@ impl Pods {
         let is_new = !self.entries.contains_key(&uid);
         let entry = self.entries.entry(uid).or_insert_with(|| Entry {
             updates: None,
+            unheard: None,
             is_deleted: false,
             spot: Arc::new(Spot::of(&self.context, &pod)),
             files: Files::of(&self.context, &pod),
         });
         if let Some(updates) = &entry.updates {
-            // A task that has just ended drops it; what remains to be done for the pod comes with `on_done`.
-            let _ = updates.send(Update::Changed(Box::new(pod)));
+            if let Err(mpsc::error::SendError(Update::Changed(pod))) =
+                updates.send(Update::Changed(Box::new(pod)))
+            {
+                entry.unheard = Some(pod);
+            }
         } else if is_terminal {
             // A pod that has ended is not touched again, but for its last delete.
             if pod::awaits_last_delete(&pod.metadata) && !entry.is_deleted {
@@ -261,32 +297,40 @@ impl Pods {
         let spots: Vec<Arc<Spot>> = running.map(|entry| Arc::clone(&entry.spot)).collect();
         let is_needed = self.context.config.eviction.is_some() || spots.iter().any(|spot| spot.has_limits());
         let context = Arc::downgrade(&self.context);
+        let pressure = self.pressure.clone();
         is_needed.then(|| {
             tokio::task::spawn_blocking(move || {
-                context.upgrade().map(|context| survey::look(&context, &spots)).unwrap_or_default()
+                context.upgrade().map(|context| survey::look(&context, pressure, &spots)).unwrap_or_default()
             })
         })
     }
 
-    fn on_found(&mut self, found: &Findings) {
-        self.pressure.observe(&found.shortages, jiff::Timestamp::now());
+    /// Ends who has to go. Returns whether it is better to look again soon: the node is short of something that others do not
+    /// know of, and would send the next pod here, where it is refused.
+    fn on_found(&mut self, found: Findings) -> bool {
+        let known = self.pressure.conditions();
+        self.pressure = found.pressure;
         self.tell_health();
         for (uid, message) in &found.excess {
-            self.end(uid, evicted(message, None));
+            self.end(uid, evicted(message, pressure::HARD_GRACE, None));
         }
         let is_waiting = self.evicted.as_ref().is_some_and(|(_, until)| Instant::now() < *until);
-        if let Some(shortage) = found.shortages.first().filter(|_| !is_waiting && found.excess.is_empty()) {
+        if let Some(shortage) = found.shortage.filter(|_| !is_waiting && found.excess.is_empty()) {
+            if !known.contains(&shortage.signal.condition()) {
+                return true;
+            }
             self.context.publish(Report {
                 about: events::about_node(&self.context.config.node_name),
                 is_warning: true,
                 reason: "EvictionThresholdMet".into(),
                 message: format!("Attempting to reclaim {}", shortage.signal.resource()),
             });
-            if let Some((uid, message)) = &found.victim {
-                self.end(uid, evicted(message, Some(message.clone())));
-                self.evicted = Some((uid.clone(), Instant::now() + EVICTION_PATIENCE));
+            if let Some((uid, message)) = found.victim {
+                self.end(&uid, evicted(&message, shortage.grace, Some(message.clone())));
+                self.evicted = Some((uid, Instant::now() + EVICTION_PATIENCE));
             }
         }
+        false
     }
 
     fn tell_health(&self) {
@@ -312,10 +356,13 @@ impl Pods {
     fn on_done(&mut self, done: Result<pod::Done, tokio::task::JoinError>) {
         match done {
             Ok(done) => {
+                let mut unheard = done.unheard;
                 if let Some(entry) = self.entries.get_mut(&done.uid) {
                     entry.updates = None;
+                    unheard = entry.unheard.take().or(unheard);
                     entry.is_deleted |= done.is_deleted;
-                    if self.context.config.is_of_one_run && entry.files.has_own() {
+                    // Nobody can see its volumes any more, and the disk may be short because of them.
+                    if entry.files.has_own() {
                         let files = entry.files.clone();
                         tokio::task::spawn_blocking(move || files.remove(true));
                     }
@@ -328,7 +375,7 @@ impl Pods {
                 }
                 self.evicted = self.evicted.take().filter(|(uid, _)| *uid != done.uid);
                 self.begin_next(&done.uid);
-                if let Some(pod) = done.unheard {
+                if let Some(pod) = unheard {
                     self.on_pod(*pod);
                 }
             }
@@ -355,7 +402,13 @@ impl Pods {
         tokio::task::spawn_blocking(move || files.remove(keeps_logs));
     }
 
-    fn shut_down(&mut self, grace: Duration) {
+    /// Ends all pods, at most `grace` or the time of their group after they were told. `leaves`: and then the agent.
+    fn shut_down(&mut self, grace: Duration, leaves: bool) {
+        if let Some(closing) = &mut self.closing {
+            // All are being ended already.
+            closing.leaves |= leaves;
+            return;
+        }
         let one = [shutdown::Group { priority: i32::MIN, grace }];
         let groups = match self.context.config.shutdown.as_slice() {
             [] => &one[..],
@@ -363,31 +416,83 @@ impl Pods {
         };
         let running = self.entries.iter().filter(|(_, entry)| entry.updates.is_some());
         let turns = shutdown::turns(groups, running.map(|(uid, entry)| (entry.spot.priority, uid.clone())));
-        self.closing = Some(Closing { turns: turns.into(), awaited: HashSet::new(), until: Instant::now() });
+        let is_awaited = !leaves || self.context.config.others_place_pods;
+        self.closing = Some(Closing {
+            turns: turns.into(),
+            awaited: HashSet::new(),
+            until: Instant::now(),
+            announced_until: is_awaited.then(|| Instant::now() + ANNOUNCEMENT_PATIENCE),
+            leaves,
+        });
+        self.context.publish(Report {
+            about: events::about_node(&self.context.config.node_name),
+            is_warning: false,
+            reason: "Shutdown".into(),
+            message: "Shutdown manager detected shutdown event".into(),
+        });
+        self.tell_health();
+    }
+
+    /// The Node of this agent has changed: somebody may ask it to do as if it shut down, or to take pods again.
+    fn on_node(&mut self, node: &WatchedNode) {
+        if node.is_asked_to_shut_down() {
+            self.shut_down(shutdown::GRACE_DEFAULT, false);
+        } else if self.closing.take_if(|closing| !closing.leaves).is_some() {
+            self.tell_health();
+        }
+        if let Some(closing) = self.closing.as_mut().filter(|_| node.is_closed_to_pods()) {
+            closing.announced_until = None;
+        }
     }
 
     /// Ends the next pods of a node that shuts down, when those before them have ended or had their time. Returns true
-    /// when all have been told.
+    /// when all have ended and the agent leaves.
     fn close(&mut self) -> bool {
         let Some(closing) = &mut self.closing else { return false };
-        if !closing.awaited.is_empty() && Instant::now() < closing.until {
+        let now = Instant::now();
+        let is_announced = closing.announced_until.is_none_or(|until| until <= now);
+        if !is_announced || (!closing.awaited.is_empty() && now < closing.until) {
             return false;
         }
-        let Some((grace, pods)) = closing.turns.pop_front() else { return true };
+        let Some((grace, pods)) = closing.turns.pop_front() else {
+            return closing.leaves && self.tasks.is_empty();
+        };
         for uid in &pods {
             if let Some(Entry { updates: Some(updates), .. }) = self.entries.get(uid) {
                 let _ = updates.send(Update::End(shutdown::order(grace)));
             }
         }
-        // The last ones are waited for by the tasks they are.
-        closing.until = Instant::now() + if closing.turns.is_empty() { Duration::ZERO } else { grace };
+        closing.until = Instant::now() + grace;
         closing.awaited = pods.into_iter().collect();
         false
     }
 }
 
-fn evicted(message: &str, disruption: Option<String>) -> Order {
-    Order { grace: EVICTION_GRACE, reason: "Evicted", message: message.to_owned(), disruption }
+impl Closing {
+    /// When the next have to be told.
+    fn wake_at(&self) -> Option<Instant> {
+        let until = self.announced_until.unwrap_or(self.until).max(self.until);
+        (!self.turns.is_empty() || self.announced_until.is_some()).then_some(until)
+    }
+}
+
+/// Hears what becomes of the Node of this agent. That of one run ends with it, and nobody asks anything of it.
+fn own_node(context: &pod::Context) -> BoxStream<'static, WatchedNode> {
+    if context.config.is_of_one_run {
+        return stream::pending().boxed();
+    }
+    let fields = Some(format!("metadata.name={}", context.config.node_name));
+    let own = Objects { path: Node::url_path(&(), None), fields };
+    let events = windlass_watch::follow::<WatchedNode>(context.config.client.clone(), own);
+    let nodes = events.filter_map(async |event| match event {
+        Event::Apply(node) | Event::InitApply(node) => Some(node),
+        Event::Init | Event::InitDone | Event::Delete(_) => None,
+    });
+    nodes.boxed()
+}
+
+fn evicted(message: &str, grace: Duration, disruption: Option<String>) -> Order {
+    Order { grace, reason: "Evicted", message: message.to_owned(), disruption }
 }
 
 fn preempted() -> Order {

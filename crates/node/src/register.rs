@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use crate::agent::Config;
 use crate::isolation::{self, Isolation};
 use crate::pod::Context;
+use crate::shutdown;
 
 /// How often the lease is renewed (upstream: a quarter of its duration).
 const RENEW_EVERY: Duration = Duration::from_secs(10);
@@ -42,8 +43,11 @@ pub(crate) async fn node(config: &Config, isolation: Isolation) -> Result<(), ku
     match nodes.create(&PostParams::default(), &node).await {
         Ok(_) => {}
         Err(kube::Error::Api(status)) if status.code == 409 => {
-            let facts = &wanted["metadata"];
-            let facts = json!({"metadata": {"labels": facts["labels"], "annotations": facts["annotations"]}});
+            let mut facts = json!({"metadata": {
+                "labels": wanted["metadata"]["labels"], "annotations": wanted["metadata"]["annotations"],
+            }});
+            // A shutdown that was asked for is over when the node comes back from it.
+            facts["metadata"]["annotations"][shutdown::ANNOTATION] = Value::Null;
             nodes.patch(name, &PatchParams::default(), &Patch::Merge(facts)).await?;
         }
         Err(error) => return Err(error),
@@ -58,15 +62,19 @@ pub(crate) async fn keep_alive(context: std::sync::Weak<Context>, mut health: wa
     let mut ticks = tokio::time::interval(RENEW_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut since = BTreeMap::new();
+    // What was said when the node was registered.
+    conditions(&Health::default(), &mut since, Timestamp::now());
     let mut reported = tokio::time::Instant::now();
+    // Something has changed that the API server does not know yet.
+    let mut is_changed = false;
     loop {
-        let is_changed = tokio::select! {
-            _ = ticks.tick() => false,
+        tokio::select! {
+            _ = ticks.tick() => {}
             changed = health.changed() => match changed {
-                Ok(()) => true,
+                Ok(()) => is_changed = true,
                 Err(_) => return,
             },
-        };
+        }
         let Some(context) = context.upgrade() else { return };
         let config = &context.config;
         if let Err(error) = renew(config).await {
@@ -78,9 +86,10 @@ pub(crate) async fn keep_alive(context: std::sync::Weak<Context>, mut health: wa
             since.clear();
         }
         if is_changed || is_doubted || reported.elapsed() >= REPORT_EVERY {
-            let conditions = conditions(&health.borrow_and_update(), &mut since, Timestamp::now());
-            match report(&context, conditions).await {
-                Ok(()) => reported = tokio::time::Instant::now(),
+            let health = health.borrow_and_update().clone();
+            let conditions = conditions(&health, &mut since, Timestamp::now());
+            match report(&context, conditions, health.is_closing).await {
+                Ok(()) => (reported, is_changed) = (tokio::time::Instant::now(), false),
                 Err(error) => tracing::warn!(%error, "report the status of the node"),
             }
         }
@@ -95,13 +104,14 @@ async fn is_doubted(config: &Config) -> bool {
     conditions.iter().any(|one| one.type_ == "Ready" && one.status == "Unknown")
 }
 
-async fn report(context: &Arc<Context>, conditions: Value) -> Result<(), kube::Error> {
+async fn report(context: &Arc<Context>, conditions: Value, is_closing: bool) -> Result<(), kube::Error> {
     let config = &context.config;
     let nodes = kube::Api::<Node>::all(config.client.clone());
     let patch = Patch::Strategic(json!({"status": {"conditions": conditions}}));
     match nodes.patch_status(&config.node_name, &PatchParams::default(), &patch).await {
         Ok(_) => Ok(()),
-        // Somebody has deleted it; it is still here.
+        // Somebody has deleted it. It is still here, unless it is about to leave.
+        Err(kube::Error::Api(status)) if status.code == 404 && is_closing => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => node(config, context.isolation).await,
         Err(error) => Err(error),
     }
@@ -185,6 +195,7 @@ fn object(config: &Config, isolation: Isolation, now: Timestamp) -> Value {
     let capacity = json!({
         "cpu": config.capacity.cpu.to_string(),
         "memory": config.capacity.memory.to_string(),
+        "ephemeral-storage": config.capacity.storage.to_string(),
         "pods": config.capacity.pods.to_string(),
     });
     json!({

@@ -16,6 +16,12 @@ pub struct Group {
 /// The priority from which on a pod is critical.
 pub const CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
+/// How long pods may take to end when nobody says how long; Kubernetes' own grace period of a pod that names none.
+pub const GRACE_DEFAULT: Duration = Duration::from_secs(30);
+
+/// A Node with this annotation, `true`, does as if it shut down: it ends its pods and takes no others.
+pub const ANNOTATION: &str = "windlass.dev/shutdown";
+
 /// Why a pod ends that a shutdown ends.
 const MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.";
 

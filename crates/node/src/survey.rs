@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod, PodSpec};
 use windlass_api::quantity::Quantity;
+use windlass_api::resources::aggregate;
 
 use crate::events;
 use crate::logs;
 use crate::machine::disk_usage;
+use crate::mounts;
 use crate::oci::bundle;
 use crate::pod::Context;
 use crate::prepare;
-use crate::pressure::{self, Candidate, Part, Place, Shortage, Signal, Signals, Stored};
+use crate::pressure::{self, Candidate, DISK_PRESSURE, Part, Place, Pressure, Shortage, Signal, Stored};
 
 /// What has to be known about a pod that may have to go.
 #[derive(Clone, Debug)]
@@ -23,6 +25,8 @@ pub(crate) struct Spot {
     parts: Vec<PartSpec>,
     /// Its emptyDir volumes on the disk: name, place, limit.
     directories: Vec<(String, PathBuf, Option<pressure::Limit>)>,
+    /// What all that it keeps on the disk may take.
+    storage_limit: Option<i64>,
 }
 
 #[derive(Clone, Debug)]
@@ -31,6 +35,8 @@ struct PartSpec {
     logs: PathBuf,
     /// Of the pod's containers of images.
     bundles: PathBuf,
+    /// Of all containers of the pod: what they say when they end.
+    messages: PathBuf,
     memory: pressure::Limit,
     storage: pressure::Limit,
     storage_limit: Option<pressure::Limit>,
@@ -55,6 +61,7 @@ impl Spot {
             name: container.name.clone(),
             logs: logs::directory(&context.logs, prepare::pod_name(pod), &container.name),
             bundles: bundle::directory(&context.pod_directory(pod)),
+            messages: mounts::messages(&context.pod_directory(pod)),
             memory: amount(container, false, "memory").unwrap_or_else(none),
             storage: amount(container, false, "ephemeral-storage").unwrap_or_else(none),
             storage_limit: amount(container, true, "ephemeral-storage"),
@@ -67,22 +74,25 @@ impl Spot {
                 Some((bytes, limit.0.clone()))
             });
             let path = context.pod_directory(pod).join("volumes").join(&volume.name);
-            // What is in memory is bounded by the kernel.
-            (empty.medium.as_deref() != Some("Memory")).then(|| (volume.name.clone(), path, limit))
+            // What is in memory is bounded by the kernel. Who is not root has it on the disk.
+            let is_in_memory = empty.medium.as_deref() == Some("Memory") && !context.is_rootless();
+            (!is_in_memory).then(|| (volume.name.clone(), path, limit))
         });
+        let limits = spec.map(|spec| aggregate(spec, |resources| resources.limits.as_ref()));
+        let storage_limit = limits.and_then(|limits| Some(limits.get("ephemeral-storage")?.value()));
         Self {
             about: events::about(pod, None),
             priority: spec.and_then(|spec| spec.priority).unwrap_or(0),
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             parts: spec.into_iter().flat_map(containers).map(part).collect(),
             directories: directories.collect(),
+            storage_limit,
         }
     }
 
     /// Whether the pod is bounded in what it keeps on the disk.
     pub(crate) fn has_limits(&self) -> bool {
-        self.directories.iter().any(|(_, _, limit)| limit.is_some())
-            || self.parts.iter().any(|part| part.storage_limit.is_some())
+        self.storage_limit.is_some() || self.directories.iter().any(|(_, _, limit)| limit.is_some())
     }
 
     fn stored(&self) -> Stored {
@@ -90,14 +100,14 @@ impl Spot {
         let directories: Vec<_> =
             self.directories.iter().map(|(name, path, limit)| (name, used(path), limit)).collect();
         Stored {
+            limit: self.storage_limit,
             in_directories: directories.iter().map(|(_, used, _)| used).sum(),
             containers: self
                 .parts
                 .iter()
                 .map(|part| {
-                    let written =
-                        bundle::written(&part.bundles, &part.name).iter().map(|path| used(path)).sum::<i64>();
-                    (part.name.clone(), used(&part.logs) + written, part.storage_limit.clone())
+                    let used = part.paths().iter().map(|path| used(path)).sum();
+                    (part.name.clone(), used, part.storage_limit.clone())
                 })
                 .collect(),
             directories: directories
@@ -110,50 +120,109 @@ impl Spot {
         }
     }
 
-    fn candidate(&self, context: &Context, signals: &dyn Signals, signal: Signal) -> Candidate {
-        let parts = self.parts.iter().map(|part| {
-            let place = Place {
-                pod: self.about.name.as_deref().unwrap_or_default(),
-                name: &part.name,
-                pid: context.running.pid(&self.uid, &part.name),
-                logs: &part.logs,
-            };
+    /// Where its containers are, and behind them its volumes.
+    fn places(&self, context: &Context) -> Vec<Place<'_>> {
+        let pod = self.about.name.as_deref().unwrap_or_default();
+        let containers = self.parts.iter().map(|part| Place {
+            pod,
+            pid: context.running.pid(&self.uid, &part.name),
+            paths: part.paths(),
+        });
+        let volumes = self.directories.iter().map(|(_, path, _)| path.clone()).collect();
+        containers.chain([Place { pod, pid: None, paths: volumes }]).collect()
+    }
+
+    /// `used`: by each of its places.
+    fn candidate(&self, signal: Signal, used: &[i64]) -> Candidate {
+        let parts = self.parts.iter().zip(used).map(|(part, used)| {
             let (request, request_text) = match signal {
                 Signal::Memory => part.memory.clone(),
-                Signal::Disk => part.storage.clone(),
-                Signal::Inodes | Signal::Pids => (0, "0".to_owned()),
+                Signal::Disk | Signal::Images => part.storage.clone(),
+                Signal::Inodes | Signal::ImageInodes | Signal::Pids => (0, "0".to_owned()),
             };
-            Part { name: part.name.clone(), used: signals.used(&place, signal), request, request_text }
+            Part { name: part.name.clone(), used: *used, request, request_text }
         });
-        Candidate { uid: self.uid.clone(), priority: self.priority, parts: parts.collect() }
+        Candidate {
+            uid: self.uid.clone(),
+            priority: self.priority,
+            parts: parts.collect(),
+            volumes: used.last().copied().unwrap_or(0),
+        }
+    }
+}
+
+impl PartSpec {
+    /// All that a container has on the disk but volumes.
+    fn paths(&self) -> Vec<PathBuf> {
+        let mut paths = bundle::written(&self.bundles, &self.name);
+        paths.extend(bundle::of_container(&self.messages, &self.name));
+        paths.push(self.logs.clone());
+        paths
     }
 }
 
 /// What was found.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// What is short.
-    pub(crate) shortages: Vec<Shortage>,
+    /// What is low, and since when.
+    pub(crate) pressure: Pressure,
+    /// What a pod has to go for.
+    pub(crate) shortage: Option<Shortage>,
     /// Pods that keep more than they may, and what they are told.
     pub(crate) excess: Vec<(String, String)>,
     /// The pod that has to go, and what it is told.
     pub(crate) victim: Option<(String, String)>,
 }
 
-/// Looks. May take a while: not for a thread that others wait for.
-pub(crate) fn look(context: &Context, pods: &[Arc<Spot>]) -> Findings {
+/// Looks; `pressure` is what was known before. May take a while: not for a thread that others wait for.
+pub(crate) fn look(context: &Context, mut pressure: Pressure, pods: &[Arc<Spot>]) -> Findings {
     let excess =
         pods.iter().filter(|pod| pod.has_limits() && pod.priority < crate::shutdown::CRITICAL_PRIORITY);
     let excess = excess.filter_map(|pod| Some((pod.uid.clone(), pressure::excess(&pod.stored())?))).collect();
-    let eviction = context.config.eviction.as_ref();
-    let shortages = eviction.map_or_else(Vec::new, |eviction| {
-        pressure::shortages(&eviction.thresholds, |signal| eviction.signals.amount(signal))
-    });
-    let victim = eviction.zip(shortages.first()).and_then(|(eviction, shortage)| {
-        let candidates: Vec<Candidate> =
-            pods.iter().map(|pod| pod.candidate(context, &*eviction.signals, shortage.signal)).collect();
+    let Some(eviction) = &context.config.eviction else {
+        return Findings { pressure, excess, ..Findings::default() };
+    };
+    let mut observe = || {
+        let amount = |signal| eviction.signals.amount(signal);
+        pressure.observe(&eviction.policy, amount, jiff::Timestamp::now()).into_iter().next()
+    };
+    let mut shortage = observe();
+    if shortage.as_ref().is_some_and(|shortage| shortage.signal.condition() == DISK_PRESSURE)
+        && free_images(context)
+    {
+        shortage = observe();
+    }
+    let victim = shortage.as_ref().and_then(|shortage| {
+        let places: Vec<Vec<Place<'_>>> = pods.iter().map(|pod| pod.places(context)).collect();
+        let used = eviction.signals.used(&places.concat(), shortage.signal);
+        let mut used = used.as_slice();
+        let candidates: Vec<Candidate> = pods
+            .iter()
+            .zip(&places)
+            .map(|(pod, places)| {
+                let (of_pod, rest) = used.split_at(places.len());
+                used = rest;
+                pod.candidate(shortage.signal, of_pod)
+            })
+            .collect();
         let victim = pressure::choose(shortage.signal, &candidates)?;
         Some((victim.uid.clone(), pressure::message(shortage, victim)))
     });
-    Findings { shortages, excess, victim }
+    Findings { pressure, shortage, excess, victim }
+}
+
+/// Before a pod has to go for the disk, images go that nobody uses. Returns whether there were any.
+fn free_images(context: &Context) -> bool {
+    let Some(oci) = &context.config.oci else { return false };
+    match oci.images.collect_all_unused() {
+        Ok(gone) if gone.is_empty() => false,
+        Ok(gone) => {
+            tracing::info!(?gone, "the disk is short: removed images that no pod uses");
+            true
+        }
+        Err(error) => {
+            tracing::warn!(%error, "remove images that no pod uses");
+            false
+        }
+    }
 }

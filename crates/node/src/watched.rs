@@ -1,12 +1,16 @@
-//! A pod as the watch of a node shows it. To read all of it costs more than most changes are worth: of a pod that has ended
+//! A pod as the watch of a node shows it, and the node's own object. To read all of it costs more than most changes are worth: of a pod that has ended
 //! only a few fields of its metadata are looked at.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
-use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Pod, PodSpec, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use windlass_watch::Object;
+
+use crate::shutdown;
 
 /// A pod that is read when somebody asks for it.
 #[derive(Clone, Debug)]
@@ -57,6 +61,54 @@ impl Object for WatchedPod {
             ..ObjectMeta::default()
         };
         Ok(Self { metadata, whole: object.clone() })
+    }
+
+    fn version(&self) -> Option<&str> {
+        self.metadata.resource_version.as_deref()
+    }
+}
+
+/// The Node of this agent.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct WatchedNode {
+    metadata: NodeMeta,
+    #[serde(default)]
+    spec: NodeSpec,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NodeMeta {
+    resource_version: Option<String>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct NodeSpec {
+    #[serde(default)]
+    unschedulable: bool,
+    #[serde(default)]
+    taints: Vec<Taint>,
+}
+
+impl WatchedNode {
+    /// Whether the scheduler sends nothing there: it was cordoned, or others have seen that it is not ready.
+    pub(crate) fn is_closed_to_pods(&self) -> bool {
+        let is_not_ready = |taint: &Taint| taint.key == "node.kubernetes.io/not-ready";
+        self.spec.unschedulable || self.spec.taints.iter().any(is_not_ready)
+    }
+
+    pub(crate) fn is_asked_to_shut_down(&self) -> bool {
+        self.metadata.annotations.get(shutdown::ANNOTATION).is_some_and(|value| value == "true")
+    }
+}
+
+impl Object for WatchedNode {
+    const KIND: &'static str = "Node";
+
+    fn from_json(object: &Bytes) -> serde_json::Result<Self> {
+        serde_json::from_slice(object)
     }
 
     fn version(&self) -> Option<&str> {

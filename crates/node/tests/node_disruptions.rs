@@ -11,11 +11,12 @@ use common::wait_for_text;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
+use kube::api::{DeleteParams, PostParams};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use windlass_api::quantity::Quantity;
-use windlass_node::pressure::{Amount, Place, Signal, Signals, Threshold};
-use windlass_node::{Capacity, Eviction};
+use windlass_node::Eviction;
+use windlass_node::pressure::{Amount, Level, Place, Policy, Signal, Signals, Threshold};
 
 #[test]
 fn keeper_process() {
@@ -38,20 +39,23 @@ impl Signals for Set {
         Some(Amount { capacity: 8 << 30, available })
     }
 
-    fn used(&self, container: &Place<'_>, _: Signal) -> i64 {
-        self.used.lock().get(container.pod).copied().unwrap_or(0)
+    fn used(&self, places: &[Place<'_>], _: Signal) -> Vec<i64> {
+        let used = self.used.lock();
+        let of_container = |place: &Place<'_>| place.pid.and_then(|_| used.get(place.pod).copied());
+        places.iter().map(|place| of_container(place).unwrap_or(0)).collect()
     }
 }
 
 async fn with_signals(set: &Arc<Set>) -> Fixture {
     let thresholds = vec![
-        (Signal::Memory, Threshold::Value(100 << 20)),
-        (Signal::Disk, Threshold::Part(0.10)),
-        (Signal::Pids, Threshold::Value(100)),
+        Threshold::hard(Signal::Memory, Level::Value(100 << 20)),
+        Threshold::hard(Signal::Disk, Level::Part(100_000)),
+        Threshold::hard(Signal::Pids, Level::Value(100)),
     ];
+    let policy = Policy { thresholds, ..Policy::default() };
     let signals: Arc<dyn Signals> = set.clone();
     Fixture::with(|config| {
-        config.eviction = Some(Eviction { signals, thresholds });
+        config.eviction = Some(Eviction { signals, policy });
         config.survey_every = Duration::from_millis(20);
     })
     .await
@@ -152,12 +156,28 @@ async fn a_pod_that_keeps_more_than_it_may_goes_without_being_disrupted() {
     let mut spec = never(json!([container]));
     spec["volumes"] = json!([{"name": "v", "emptyDir": {"sizeLimit": "16Ki"}}]);
     fixture.create("directory", spec).await;
-    let mut talker = sh("c", &format!("head -c 100000 /dev/zero; {FOREVER}"));
-    talker["resources"] = json!({"limits": {"ephemeral-storage": "16Ki"}});
-    fixture.create("talker", never(json!([talker, sh("d", FOREVER)]))).await;
+    let limited = |name: &str, limit: &str, script: &str| {
+        let mut container = sh(name, script);
+        container["resources"] = json!({"limits": {"ephemeral-storage": limit}});
+        container
+    };
+    let talks = format!("head -c 100000 /dev/zero; {FOREVER}");
+    let talker = json!([limited("c", "16Ki", &talks), limited("d", "1Mi", FOREVER)]);
+    fixture.create("talker", never(talker)).await;
+    // The limit of one container is that of the pod where the others have none.
+    let whole = json!([limited("c", "64Ki", FOREVER), sh("d", &talks)]);
+    fixture.create("whole", never(whole)).await;
+    // What it says of its end is on the disk of the node, too.
+    let mut last_words =
+        limited("c", "64Ki", &format!("head -c 100000 /dev/zero > /windlass-last-words; {FOREVER}"));
+    last_words["terminationMessagePath"] = json!("/windlass-last-words");
+    fixture.create("last-words", never(json!([last_words]))).await;
+    let total = "Pod ephemeral local storage usage exceeds the total limit of containers 64Ki. ";
     for (name, message) in [
         ("directory", "Usage of EmptyDir volume \"v\" exceeds the limit \"16Ki\". "),
         ("talker", "Container c exceeded its local ephemeral storage limit \"16Ki\". "),
+        ("whole", total),
+        ("last-words", total),
     ] {
         let pod = fixture.ended(name).await;
         assert_eq!((phase(&pod), reason(&pod)), ("Failed", ("Evicted", message)));
@@ -168,8 +188,7 @@ async fn a_pod_that_keeps_more_than_it_may_goes_without_being_disrupted() {
 #[tokio::test]
 async fn a_critical_pod_takes_the_place_of_another() {
     let fixture = Fixture::with(|config| {
-        config.capacity =
-            Capacity { cpu: Quantity::from_value(1), memory: Quantity::from_value(1 << 30), pods: 10 };
+        config.capacity.cpu = Quantity::from_value(1);
     })
     .await;
     let wants = |cpu: &str, script: &str| with_requests(never(json!([sh("c", script)])), json!({"cpu": cpu}));
@@ -197,8 +216,7 @@ async fn a_critical_pod_takes_the_place_of_another() {
 #[tokio::test]
 async fn what_a_pod_held_is_free_as_soon_as_its_end_is_known() {
     let fixture = Fixture::with(|config| {
-        config.capacity =
-            Capacity { cpu: Quantity::from_value(1), memory: Quantity::from_value(1 << 30), pods: 10 };
+        config.capacity.cpu = Quantity::from_value(1);
     })
     .await;
     for round in 0..50 {
@@ -224,4 +242,47 @@ async fn the_node_renews_its_lease() {
     assert_eq!((spec.holder_identity.as_deref(), spec.lease_duration_seconds), (Some("here"), Some(40)));
     let owner = &lease.metadata.owner_references.expect("owners")[0];
     assert_eq!((owner.kind.as_str(), owner.name.as_str()), ("Node", "here"));
+}
+
+#[tokio::test]
+async fn a_node_that_stops_says_so_refuses_pods_and_lets_deleted_ones_go() {
+    let fixture = Fixture::new().await;
+    let go = fixture.directory.path().join("go");
+    let ends = format!("while [ ! -e {} ]; do sleep 0.01; done; exit 0", go.display());
+    let slow = format!("trap '{ends}' TERM; echo ready; while :; do sleep 0.01; done");
+    ready(&fixture, "slow", never(json!([sh("c", &slow)]))).await;
+    ready(&fixture, "deleted", never(json!([sh("c", FOREVER)]))).await;
+    let Fixture { client, pods, agent, events, .. } = fixture;
+    let stopping = tokio::spawn(agent.shutdown(Duration::from_secs(60)));
+    // Both are told. One takes its time, so the node is still there.
+    let wait = async |name: &str, is_it: &dyn Fn(Option<&Pod>) -> bool| loop {
+        let pod = pods.get_opt(name).await.expect("answered");
+        if is_it(pod.as_ref()) {
+            break pod;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    };
+    wait("deleted", &|pod| pod.is_some_and(|pod| phase(pod) == "Failed")).await;
+    let late = json!({"metadata": {"name": "late"}, "spec": {"nodeName": "here", "restartPolicy": "Never",
+        "containers": [{"name": "c", "image": "host", "command": ["true"]}]}});
+    let late = serde_json::from_value(late).expect("a pod");
+    pods.create(&PostParams::default(), &late).await.expect("created");
+    let late = wait("late", &|pod| pod.is_some_and(|pod| phase(pod) == "Failed")).await.expect("there");
+    let told = "Pod was rejected: Pod was rejected as the node is shutting down.";
+    assert_eq!(reason(&late), ("NodeShutdown", told));
+    pods.delete("deleted", &DeleteParams::default()).await.expect("deleted");
+    wait("deleted", &|pod| pod.is_none()).await;
+    let told = "Shutdown Shutdown manager detected shutdown event".to_owned();
+    assert_eq!(events.lock().iter().filter(|event| **event == told).count(), 1);
+    std::fs::write(go, "").expect("written");
+    stopping.await.expect("it stops");
+    let slow = pods.get("slow").await.expect("there");
+    assert_eq!(
+        (phase(&slow), condition(&slow, "DisruptionTarget")),
+        ("Succeeded", "True TerminationByKubelet".into())
+    );
+    let node = Api::<Node>::all(client).get("here").await.expect("the node");
+    let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+    let ready = conditions.iter().find(|condition| condition.type_ == "Ready").expect("a condition");
+    assert_eq!((ready.status.as_str(), ready.message.as_deref()), ("False", Some("node is shutting down")));
 }

@@ -12,9 +12,10 @@ use windlass_api::Gates;
 use windlass_api::quantity::Quantity;
 use windlass_apiserver::auth::identity::{NODE_PREFIX, NODES};
 use windlass_node::isolation::Wanted;
+use windlass_node::pressure::Policy;
 use windlass_node::runtimes::LogLimits;
 
-use crate::{controller, durations, explain, images, lint, node, run, server, why};
+use crate::{controller, durations, evictions, explain, images, lint, node, run, server, shutdown, why};
 use look::{CompletionsArgs, ExplainArgs, LintArgs, ManArgs, WhyArgs};
 
 const EXAMPLES: &str = "\
@@ -110,6 +111,19 @@ Exit codes:
   1    the node could not start
   2    the command line is wrong; nothing was started";
 
+const SHUTDOWN_EXAMPLES: &str = "\
+Examples:
+  # End all pods of a node, and let it take no others until it is started again
+  windlass shutdown node-1
+
+  # It is not to be switched off after all
+  windlass shutdown --cancel node-1
+
+Exit codes:
+  0    no pod runs there any more; with --cancel: it takes pods again
+  1    the server could not be asked, has no such node, or it was not done in time
+  2    the command line is wrong";
+
 /// Kubernetes Jobs, complete and exact, on this machine.
 #[derive(Debug, Parser)]
 #[command(name = "windlass", version, max_term_width = 100, after_help = ALL_EXAMPLES)]
@@ -141,6 +155,9 @@ enum Command {
     /// Run pods of a server on this machine, as one more node, until stopped
     #[command(after_help = NODE_EXAMPLES)]
     Node(NodeArgs),
+    /// Have a node of a server end its pods, the least important first, as before its machine is switched off
+    #[command(after_help = SHUTDOWN_EXAMPLES)]
+    Shutdown(ShutdownArgs),
     /// Make a bearer token for a user of a server on this machine, and print it
     #[command(after_help = TOKEN_EXAMPLES)]
     Token(TokenArgs),
@@ -267,6 +284,9 @@ struct ServerArgs {
     host: HostArgs,
 
     #[command(flatten)]
+    evictions: EvictionArgs,
+
+    #[command(flatten)]
     logs: LogArgs,
 
     #[command(flatten)]
@@ -367,9 +387,8 @@ struct NodeArgs {
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = durations::parse)]
     shutdown_grace_period_critical_pods: Duration,
 
-    /// Evict pods when less than 100 MiB of memory, 10 % of the disk or 5 % of its inodes are left
-    #[arg(long)]
-    evict: bool,
+    #[command(flatten)]
+    evictions: EvictionArgs,
 
     /// Switch features on or off: Name=true,Name=false
     #[arg(long, value_name = "GATES", default_value = "", hide_default_value = true, long_help = gates_help())]
@@ -387,6 +406,32 @@ struct NodeArgs {
 
     #[command(flatten)]
     images: ImageArgs,
+}
+
+#[derive(Debug, Args)]
+struct ShutdownArgs {
+    /// The node
+    #[arg(value_name = "NODE")]
+    node: String,
+
+    /// Let it take pods again
+    #[arg(long)]
+    cancel: bool,
+
+    /// How long to wait until it is done
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = durations::parse)]
+    timeout: Duration,
+
+    /// How to reach the server [default: as kubectl does, then the server on this machine]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+}
+
+impl From<ShutdownArgs> for shutdown::Options {
+    fn from(args: ShutdownArgs) -> Self {
+        let ShutdownArgs { node, cancel: is_cancelled, timeout, kubeconfig } = args;
+        Self { node, is_cancelled, timeout, kubeconfig }
+    }
 }
 
 /// Where images come from.
@@ -432,6 +477,55 @@ struct LogArgs {
 impl From<LogArgs> for LogLimits {
     fn from(args: LogArgs) -> Self {
         Self { bytes_max: args.container_log_max_size, files_max: args.container_log_max_files }
+    }
+}
+
+// No comment for rustdoc here, as above.
+#[derive(Debug, Args)]
+struct EvictionArgs {
+    /// Evict pods when less than 100 MiB of memory, 10 % of the disk, 15 % of that of images or 5 % of the inodes of either
+    /// are left
+    #[arg(long)]
+    evict: bool,
+
+    /// Evict pods when less than this is left, instead: memory.available<100Mi,nodefs.available<10%. There are
+    /// memory.available, nodefs.available, nodefs.inodesFree, imagefs.available, imagefs.inodesFree and pid.available
+    #[arg(long, value_name = "THRESHOLDS")]
+    eviction_hard: Option<String>,
+
+    /// The same, when it was so for some time
+    #[arg(long, value_name = "THRESHOLDS", requires = "eviction_soft_grace_period")]
+    eviction_soft: Option<String>,
+
+    /// That time: memory.available=1m30s
+    #[arg(long, value_name = "DURATIONS", requires = "eviction_soft")]
+    eviction_soft_grace_period: Option<String>,
+
+    /// How long pods may take to end that soft thresholds evict
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = durations::parse)]
+    eviction_max_pod_grace_period: Duration,
+
+    /// Once evicting, go on until this much more than the threshold is left: nodefs.available=500Mi
+    #[arg(long, value_name = "AMOUNTS")]
+    eviction_minimum_reclaim: Option<String>,
+
+    /// How long the node shows that it is short of something after the last time that it was
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = durations::parse)]
+    eviction_pressure_transition_period: Duration,
+}
+
+impl EvictionArgs {
+    fn policy(self) -> Result<Option<Policy>, String> {
+        let flags = evictions::Flags {
+            is_wanted: self.evict,
+            hard: self.eviction_hard,
+            soft: self.eviction_soft,
+            soft_grace: self.eviction_soft_grace_period,
+            reclaim: self.eviction_minimum_reclaim,
+            soft_grace_max: self.eviction_max_pod_grace_period,
+            transition: self.eviction_pressure_transition_period,
+        };
+        flags.policy()
     }
 }
 
@@ -547,17 +641,19 @@ pub fn main() -> ExitCode {
         Command::Why(args) => why::main(&args.into()),
         Command::Completions(args) => args.print(&mut Cli::command()),
         Command::Man(args) => args.write(&Cli::command()),
-        Command::Server(args) => server::main(args.into()),
+        Command::Server(args) => args.try_into().map_or_else(|error| refuse(&error), server::main),
         Command::Controller(args) => controller::main(args.into()),
-        Command::Node(args) => match args.try_into() {
-            Ok(options) => node::main(&options),
-            Err(error) => {
-                eprintln!("error: {error}");
-                ExitCode::from(crate::EXIT_BAD_INPUT)
-            }
-        },
+        Command::Node(args) => {
+            args.try_into().map_or_else(|error| refuse(&error), |options| node::main(&options))
+        }
+        Command::Shutdown(args) => shutdown::main(&args.into()),
         Command::Token(args) => server::token(&args.into()),
     }
+}
+
+fn refuse(error: &String) -> ExitCode {
+    eprintln!("error: {error}");
+    ExitCode::from(crate::EXIT_BAD_INPUT)
 }
 
 impl From<RunArgs> for run::Options {
@@ -589,9 +685,11 @@ impl From<RunArgs> for run::Options {
     }
 }
 
-impl From<ServerArgs> for server::Options {
-    fn from(args: ServerArgs) -> Self {
-        Self {
+impl TryFrom<ServerArgs> for server::Options {
+    type Error = String;
+
+    fn try_from(args: ServerArgs) -> Result<Self, String> {
+        Ok(Self {
             data_dir: args.data_dir,
             listen: args.listen,
             allows_remote: args.allow_remote,
@@ -607,8 +705,9 @@ impl From<ServerArgs> for server::Options {
             runs_any_image_on_host: matches!(args.host.runtime, Some(Runtime::Host)),
             log_limits: args.logs.into(),
             isolation: args.host.isolation.unwrap_or(Wanted::Most),
+            eviction: args.evictions.policy()?,
             images: args.images.into(),
-        }
+        })
     }
 }
 
@@ -636,7 +735,7 @@ impl TryFrom<NodeArgs> for node::Options {
             data_dir: args.data_dir,
             shutdown_grace: args.shutdown_grace_period,
             shutdown_grace_critical: args.shutdown_grace_period_critical_pods,
-            evicts: args.evict,
+            eviction: args.evictions.policy()?,
             gates: args.feature_gates,
             pids_max: args.pod_pids_limit,
             runs_any_image_on_host: matches!(args.host.runtime, Some(Runtime::Host)),
@@ -672,6 +771,8 @@ impl From<ControllerArgs> for controller::Options {
 
 #[cfg(test)]
 mod tests {
+    use windlass_node::pressure::{Level, Signal, Threshold};
+
     use super::*;
 
     #[test]
@@ -709,8 +810,8 @@ mod tests {
     fn flags_of_a_server_reach_its_options() {
         let line = "windlass server --data-dir d --listen [::1]:1 --allow-remote --kubeconfig k --nodes 0 \
                     --audit-log-path a --audit-log-maxsize 3 --audit-log-maxbackup 4 \
-                    --backoff-base 1s --backoff-max 2s --feature-gates JobPodFailurePolicy=false --runtime host --isolation pid \
-                    --container-log-max-size 1Ki --container-log-max-files 2 --image-mirror a=https://b --image-mirror c=https://d --image-dir e";
+                    --backoff-base 1s --backoff-max 2s --feature-gates JobPodFailurePolicy=false --runtime host --isolation pid --evict \
+                    --eviction-pressure-transition-period 9s --container-log-max-size 1Ki --container-log-max-files 2 --image-mirror a=https://b --image-mirror c=https://d --image-dir e";
         let command = Cli::try_parse_from(line.split_whitespace()).expect("parses").command;
         let Command::Server(args) = command else { panic!("{command:?}") };
         let expected = server::Options {
@@ -729,12 +830,13 @@ mod tests {
             runs_any_image_on_host: true,
             log_limits: LogLimits { bytes_max: 1024, files_max: 2 },
             isolation: "pid".parse().expect("a kind"),
+            eviction: Some(Policy { transition: Duration::from_secs(9), ..Policy::default() }),
             images: images::Options {
                 mirrors: vec!["a=https://b".into(), "c=https://d".into()],
                 directories: vec!["e".into()],
             },
         };
-        assert_eq!(server::Options::from(args), expected);
+        assert_eq!(server::Options::try_from(args), Ok(expected));
     }
 
     #[test]
@@ -750,7 +852,7 @@ mod tests {
             data_dir: "d".into(),
             shutdown_grace: Duration::from_secs(9),
             shutdown_grace_critical: Duration::from_secs(2),
-            evicts: true,
+            eviction: Some(Policy::default()),
             gates: Gates { pod_disruption_conditions: false, ..Gates::default() },
             pids_max: Some(7),
             runs_any_image_on_host: true,
@@ -759,10 +861,33 @@ mod tests {
             images: images::Options::default(),
         };
         assert_eq!(node::Options::try_from(args), Ok(expected));
-        for bad in ["windlass node --data-dir d", "windlass node --data-dir d --server https://s:1 --token t"]
-        {
+        for bad in [
+            "windlass node --data-dir d",
+            "windlass node --data-dir d --server https://s:1 --token t",
+            "windlass node --data-dir d --kubeconfig k --eviction-soft memory.available<1Gi",
+        ] {
             assert!(Cli::try_parse_from(bad.split_whitespace()).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn flags_of_evictions_reach_the_policy() {
+        let line = "windlass node --kubeconfig k --data-dir d --eviction-hard pid.available<1 --eviction-soft pid.available<2 \
+                    --eviction-soft-grace-period pid.available=3s --eviction-max-pod-grace-period 4s \
+                    --eviction-minimum-reclaim pid.available=5 --eviction-pressure-transition-period 6s";
+        let command = Cli::try_parse_from(line.split_whitespace()).expect("parses").command;
+        let Command::Node(args) = command else { panic!("{command:?}") };
+        let (signal, seconds) = (Signal::Pids, Duration::from_secs);
+        let expected = Policy {
+            thresholds: vec![
+                Threshold::hard(signal, Level::Value(1)),
+                Threshold { signal, level: Level::Value(2), grace: Some(seconds(3)) },
+            ],
+            reclaim: vec![(signal, Level::Value(5))],
+            soft_grace_max: seconds(4),
+            transition: seconds(6),
+        };
+        assert_eq!(node::Options::try_from(args).expect("options").eviction, Some(expected));
     }
 
     #[test]
@@ -771,7 +896,7 @@ mod tests {
         let Command::Run(args) = parse("windlass run f.yaml") else { panic!("a run") };
         assert_eq!(run::Options::from(args).isolation, Wanted::default());
         let Command::Server(args) = parse("windlass server") else { panic!("a server") };
-        assert_eq!(server::Options::from(args).isolation, Wanted::Most);
+        assert_eq!(server::Options::try_from(args).expect("options").isolation, Wanted::Most);
         let Command::Node(args) = parse("windlass node --kubeconfig k --data-dir d") else {
             panic!("a node")
         };

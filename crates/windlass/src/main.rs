@@ -4,15 +4,18 @@ mod cli;
 mod columns;
 mod controller;
 mod durations;
+mod evictions;
 mod explain;
 mod images;
 mod lint;
 mod manifest;
 mod node;
 mod parts;
+mod reach;
 mod rests;
 mod run;
 mod server;
+mod shutdown;
 mod why;
 
 use std::process::ExitCode;

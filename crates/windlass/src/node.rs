@@ -2,7 +2,7 @@
 
 mod dial;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,8 +37,8 @@ pub struct Options {
     pub shutdown_grace: Duration,
     /// The last part of it, for critical pods.
     pub shutdown_grace_critical: Duration,
-    /// Evict pods when the machine is short of memory or disk.
-    pub evicts: bool,
+    /// When pods have to go because the machine is short of something; never if `None`.
+    pub eviction: Option<pressure::Policy>,
     /// Which features are on.
     pub gates: Gates,
     /// How many processes a container may have.
@@ -120,7 +120,8 @@ async fn run(options: &Options) -> Result<(), Error> {
     node.pids_max = options.pids_max;
     node.log_limits = Some(options.log_limits);
     node.shutdown = shutdown::of_periods(options.shutdown_grace, options.shutdown_grace_critical);
-    node.eviction = options.evicts.then(|| eviction(&data_dir));
+    node.others_place_pods = true;
+    node.eviction = options.eviction.clone().map(|policy| eviction(policy, &node));
     node.events = Some(publish(&client));
     let agent = Agent::start(node).await.map_err(|error| start(&error))?;
     let streams = Arc::new(Nodes::of(std::slice::from_ref(&agent)));
@@ -141,10 +142,10 @@ async fn run(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// Evictions by Kubernetes' own thresholds.
-pub fn eviction(data_dir: &Path) -> Eviction {
-    let signals = Arc::new(Machine { directory: data_dir.to_owned() });
-    Eviction { signals, thresholds: pressure::hard_defaults() }
+/// Evictions by what this machine has left, for a node that is all set up else.
+pub fn eviction(policy: pressure::Policy, node: &windlass_node::Config) -> Eviction {
+    let images = node.oci.as_ref().map(|oci| oci.images.directory().to_owned());
+    Eviction { signals: Arc::new(Machine { directory: node.data_dir.clone(), images }), policy }
 }
 
 /// Publishes what a node has to say, in the name of a kubelet.

@@ -21,6 +21,7 @@ use windlass_controllers::{
 };
 use windlass_job::Settings;
 use windlass_node::isolation::Wanted;
+use windlass_node::pressure::Policy;
 use windlass_node::runtimes::LogLimits;
 use windlass_node::streams::Nodes;
 use windlass_node::{Agent, Capacity, Oci};
@@ -45,6 +46,8 @@ pub struct Setup {
     pub isolation: Wanted,
     /// Runs images.
     pub oci: Option<Oci>,
+    /// When pods have to go because the machine is short of something; never if `None`.
+    pub eviction: Option<Policy>,
     /// Keep the logs of pods that were deleted.
     pub keeps_logs: bool,
     /// How much of the output of a container is kept; all if `None`.
@@ -144,6 +147,8 @@ impl Parts {
             config.keeps_logs = setup.keeps_logs;
             config.log_limits = setup.log_limits;
             config.is_of_one_run = setup.is_of_one_run;
+            let eviction = setup.eviction.clone();
+            config.eviction = eviction.map(|policy| crate::node::eviction(policy, &config));
             // Nobody would read them in a run of one Job.
             config.events = setup.keeps_house.then(|| crate::node::publish(client));
             agents.push(Agent::start(config).await?);

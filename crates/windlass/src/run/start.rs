@@ -129,6 +129,7 @@ pub async fn start<'a>(options: &'a Options, screen: &Screen) -> Result<Option<S
         runs_any_image_on_host: options.runs_any_image_on_host,
         isolation: options.isolation,
         oci,
+        eviction: None,
         // Whoever runs one Job wants all that it prints.
         log_limits: None,
         keeps_logs: options.keep.is_some(),
@@ -171,7 +172,7 @@ fn nodes(count: u32, data_dir: &Path, in_memory: Option<&Path>) -> Vec<Node> {
             name: if count == 1 { NODE.to_owned() } else { format!("node-{number}") },
             directory,
             run_directory: in_memory.map(|place| place.join(number.to_string())),
-            capacity: Capacity { pods: PODS_MAX, ..Capacity::of_this_machine() },
+            capacity: Capacity { pods: PODS_MAX, ..Capacity::of_this_machine(data_dir) },
         })
         .collect()
 }

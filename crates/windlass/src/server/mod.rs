@@ -26,14 +26,14 @@ use windlass_apiserver::{Accounts, Config, Server, service_account};
 use windlass_job::Settings;
 use windlass_job::backoff::Backoff;
 use windlass_node::isolation::Wanted;
+use windlass_node::pressure::Policy;
 use windlass_node::runtimes::LogLimits;
+use windlass_node::shutdown::GRACE_DEFAULT;
 use windlass_node::{Capacity, memory};
 
 use crate::parts::{Node, Parts, Setup};
 use crate::{EXIT_BAD_INPUT, EXIT_FAILED, images, report, with_sources, with_threads};
 
-/// Kubernetes' own grace period of a pod that names none; a server that stops waits no longer for any.
-const GRACE_MAX: Duration = Duration::from_secs(30);
 /// Where the hashes of the tokens are, in the data directory.
 const TOKENS: &str = "tokens.json";
 /// Where a line for each write is, in the data directory.
@@ -72,6 +72,8 @@ pub struct Options {
     pub log_limits: LogLimits,
     /// How far containers of the host runtime are kept apart from this machine.
     pub isolation: Wanted,
+    /// When pods have to go because the machine is short of something; never if `None`.
+    pub eviction: Option<Policy>,
     /// Where images come from.
     pub images: images::Options,
 }
@@ -136,7 +138,7 @@ pub fn main(options: Options) -> ExitCode {
 
 fn node(number: u32, count: u32, data_dir: &Path) -> Node {
     let name = format!("node-{number}");
-    let capacity = Capacity::of_this_machine().share(count);
+    let capacity = Capacity::of_this_machine(data_dir).share(count);
     let directory = data_dir.join("nodes").join(&name);
     Node { run_directory: memory::directory_of(&directory), directory, name, capacity }
 }
@@ -239,7 +241,7 @@ async fn run(options: &Options) -> Result<(), Error> {
     if let Some(parts) = parts {
         eprintln!("stopping: pods are ended; once more to end at once");
         tokio::select! {
-            () = parts.stop(GRACE_MAX) => {}
+            () = parts.stop(GRACE_DEFAULT) => {}
             () = wait(&mut interrupt, &mut terminate) => {}
         }
     }
@@ -259,6 +261,7 @@ fn setup(options: &Options, data_dir: &Path) -> Setup {
         runs_any_image_on_host: options.runs_any_image_on_host,
         isolation: options.isolation,
         oci: None,
+        eviction: options.eviction.clone(),
         keeps_logs: false,
         log_limits: Some(options.log_limits),
         is_of_one_run: false,

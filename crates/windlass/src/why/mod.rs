@@ -9,19 +9,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
 use kube::api::ListParams;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
 use serde_json::Value;
 use windlass_api::names;
 
-use crate::{EXIT_FAILED, with_threads};
+use crate::{EXIT_FAILED, reach, with_threads};
 
 /// Pods asked for at a time, and at most looked at: the history has the rest.
 const PODS_MAX: u32 = 5_000;
-
-const HINT_REACH: &str =
-    "name a file with --kubeconfig, set KUBECONFIG, or start `windlass server` on this machine";
 
 /// What the command line asks for.
 #[derive(Clone, Debug)]
@@ -54,10 +50,9 @@ pub fn main(options: &Options) -> ExitCode {
 }
 
 async fn tell(options: &Options) -> Result<String, String> {
-    let config = reach(options).await.map_err(|error| format!("{error}\nhint: {HINT_REACH}"))?;
-    let namespace = options.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-    let asked = |error: &dyn std::fmt::Display| format!("ask the server: {error}\nhint: {HINT_REACH}");
-    let client = Client::try_from(config).map_err(|error| asked(&error))?;
+    let (client, default_namespace) = reach::server(options.kubeconfig.as_deref()).await?;
+    let namespace = options.namespace.clone().unwrap_or(default_namespace);
+    let asked = |error: &dyn std::fmt::Display| reach::failed(error);
     let name = &options.job;
     let path = format!("/apis/batch/v1/namespaces/{namespace}/jobs/{name}");
     let request = http::Request::get(path).body(Vec::new()).map_err(|error| asked(&error))?;
@@ -76,24 +71,4 @@ async fn tell(options: &Options) -> Result<String, String> {
     let listed = pods.list(&ListParams::default().labels(&selector).limit(PODS_MAX)).await;
     let pods = listed.map_err(|error| asked(&error))?.items;
     story::tell(&job, &pods)
-}
-
-/// As kubectl does; and where kubectl would find nothing, the server of this machine.
-async fn reach(options: &Options) -> Result<Config, String> {
-    let from = |file: PathBuf| async move {
-        let read =
-            Kubeconfig::read_from(&file).map_err(|error| format!("read {}: {error}", file.display()))?;
-        let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
-        config.map_err(|error| format!("read {}: {error}", file.display()))
-    };
-    if let Some(file) = &options.kubeconfig {
-        return from(file.clone()).await;
-    }
-    match Config::infer().await {
-        Ok(config) => Ok(config),
-        Err(error) => {
-            let local = crate::server::default_kubeconfig().filter(|file| file.exists());
-            from(local.ok_or_else(|| format!("find a server: {error}"))?).await
-        }
-    }
 }

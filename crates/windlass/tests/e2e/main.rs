@@ -1,9 +1,11 @@
 //! The real command with real processes, as a user runs it.
 
+mod attacks;
 mod controller;
 mod controller_on_kubernetes;
 mod disruptions;
 mod docs;
+mod ends_by_nodes;
 mod ends_of_pods;
 mod exits;
 mod gates;
@@ -31,3 +33,4 @@ mod stories;
 mod support;
 mod terminal;
 mod upstream;
+mod world;
