@@ -82,6 +82,8 @@ pub(crate) struct Pods {
     closing: Option<Closing>,
     allocatable: Amounts,
     pressure: Pressure,
+    /// The condition of pressure that others were told of last, before a pod went for it.
+    announced: Option<&'static str>,
     /// The pod that was evicted last, and until when its end is waited for.
     evicted: Option<(String, Instant)>,
     health: watch::Sender<Health>,
@@ -112,6 +114,7 @@ impl Pods {
             next: Vec::new(),
             closing: None,
             pressure: Pressure::default(),
+            announced: None,
             evicted: None,
             health,
             telling,
@@ -316,7 +319,8 @@ impl Pods {
         }
         let is_waiting = self.evicted.as_ref().is_some_and(|(_, until)| Instant::now() < *until);
         if let Some(shortage) = found.shortage.filter(|_| !is_waiting && found.excess.is_empty()) {
-            if !known.contains(&shortage.signal.condition()) {
+            let condition = shortage.signal.condition();
+            if !known.contains(&condition) && self.announced.replace(condition) != Some(condition) {
                 return true;
             }
             self.context.publish(Report {
@@ -416,7 +420,7 @@ impl Pods {
         };
         let running = self.entries.iter().filter(|(_, entry)| entry.updates.is_some());
         let turns = shutdown::turns(groups, running.map(|(uid, entry)| (entry.spot.priority, uid.clone())));
-        let is_awaited = !leaves || self.context.config.others_place_pods;
+        let is_awaited = !turns.is_empty() && (!leaves || self.context.config.others_place_pods);
         self.closing = Some(Closing {
             turns: turns.into(),
             awaited: HashSet::new(),
@@ -450,8 +454,11 @@ impl Pods {
     fn close(&mut self) -> bool {
         let Some(closing) = &mut self.closing else { return false };
         let now = Instant::now();
-        let is_announced = closing.announced_until.is_none_or(|until| until <= now);
-        if !is_announced || (!closing.awaited.is_empty() && now < closing.until) {
+        closing.announced_until.take_if(|until| *until <= now);
+        if closing.announced_until.is_some() {
+            return false;
+        }
+        if !closing.awaited.is_empty() && now < closing.until {
             return false;
         }
         let Some((grace, pods)) = closing.turns.pop_front() else {
@@ -471,8 +478,7 @@ impl Pods {
 impl Closing {
     /// When the next have to be told.
     fn wake_at(&self) -> Option<Instant> {
-        let until = self.announced_until.unwrap_or(self.until).max(self.until);
-        (!self.turns.is_empty() || self.announced_until.is_some()).then_some(until)
+        (!self.turns.is_empty()).then(|| self.announced_until.unwrap_or(self.until))
     }
 }
 

@@ -11,12 +11,12 @@ use common::wait_for_text;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use windlass_api::quantity::Quantity;
-use windlass_node::Eviction;
 use windlass_node::pressure::{Amount, Level, Place, Policy, Signal, Signals, Threshold};
+use windlass_node::{Eviction, shutdown};
 
 #[test]
 fn keeper_process() {
@@ -285,4 +285,33 @@ async fn a_node_that_stops_says_so_refuses_pods_and_lets_deleted_ones_go() {
     let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
     let ready = conditions.iter().find(|condition| condition.type_ == "Ready").expect("a condition");
     assert_eq!((ready.status.as_str(), ready.message.as_deref()), ("False", Some("node is shutting down")));
+}
+
+#[tokio::test]
+async fn a_node_that_is_asked_to_ends_its_pods_though_nobody_closes_it_to_others_and_takes_pods_when_asked_again()
+ {
+    let fixture = Fixture::new().await;
+    ready(&fixture, "first", never(json!([sh("c", FOREVER)]))).await;
+    let nodes = Api::<Node>::all(fixture.client.clone());
+    let ask = async |value: Value| {
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {shutdown::ANNOTATION: value}}}));
+        nodes.patch("here", &PatchParams::default(), &patch).await.expect("patched");
+    };
+    ask(json!("true")).await;
+    let first = fixture.ended("first").await;
+    assert_eq!((phase(&first), reason(&first).0), ("Failed", "Terminated"));
+    fixture.create("second", never(json!([sh("c", "exit 0")]))).await;
+    assert_eq!(reason(&fixture.ended("second").await).0, "NodeShutdown");
+    ask(Value::Null).await;
+    // It may hear of the next pod first, and refuse it.
+    let mut names = (3..).map(|number| format!("pod-{number}"));
+    let taken = loop {
+        let name = names.next().expect("there is no last number");
+        fixture.create(&name, never(json!([sh("c", "exit 0")]))).await;
+        let pod = fixture.ended(&name).await;
+        if reason(&pod).0 != "NodeShutdown" {
+            break pod;
+        }
+    };
+    assert_eq!(phase(&taken), "Succeeded");
 }
