@@ -297,6 +297,8 @@ async fn a_node_that_is_asked_to_ends_its_pods_though_nobody_closes_it_to_others
         let patch = Patch::Merge(json!({"metadata": {"annotations": {shutdown::ANNOTATION: value}}}));
         nodes.patch("here", &PatchParams::default(), &patch).await.expect("patched");
     };
+    let open = Patch::Merge(json!({"spec": {"taints": []}}));
+    nodes.patch("here", &PatchParams::default(), &open).await.expect("patched");
     ask(json!("true")).await;
     let first = fixture.ended("first").await;
     assert_eq!((phase(&first), reason(&first).0), ("Failed", "Terminated"));
