@@ -12,7 +12,7 @@ use kube::Resource;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::Request;
 use serde::Deserialize;
-use windlass_watch::Caller;
+use windlass_watch::{Caller, is_gone};
 
 /// The longest pause between two tries.
 const RETRY_MAX: Duration = Duration::from_secs(5);
@@ -118,51 +118,9 @@ fn judge(result: kube::Result<Answer>, operation: &str, namespace: &str, name: &
     }
 }
 
-/// Whether there is no such pod, or another one has its name. Any other conflict is a race with somebody else's write.
-fn is_gone(error: &kube::Error) -> bool {
-    let kube::Error::Api(status) = error else { return false };
-    let is_other = match status.code {
-        // A name has no capital letters.
-        409 => status.message.contains("UID in "),
-        422 => status.message.contains("metadata.uid: "),
-        _ => false,
-    };
-    status.code == 404 || is_other
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_pod_that_is_gone_is_told_from_a_race_for_it() {
-        let api = |code: u16, reason: &str, message: &str| {
-            kube::Error::Api(kube::core::Status::failure(message, reason).with_code(code).boxed())
-        };
-        let conflict = |why: &str| {
-            api(409, "Conflict", &format!("Operation cannot be fulfilled on pods \"uid-0\": {why}"))
-        };
-        let modified =
-            "the object has been modified; please apply your changes to the latest version and try again";
-        let patched = "StorageError: invalid object, Code: 4, Key: /registry/pods/d/p, ResourceVersion: 0, \
-                       AdditionalErrorMsg: Precondition failed: UID in precondition: a, UID in object meta: b";
-        let deleted = "the UID in the precondition (a) does not match the UID in record (b). \
-                       The object might have been deleted and then recreated";
-        let immutable = "Pod \"p\" is invalid: metadata.uid: Invalid value: \"a\": field is immutable";
-        for (error, want) in [
-            (api(404, "NotFound", "pods \"p\" not found"), Outcome::Gone),
-            (conflict(patched), Outcome::Gone),
-            (conflict(deleted), Outcome::Gone),
-            (api(422, "Invalid", immutable), Outcome::Gone),
-            (conflict(modified), Outcome::Retry),
-            (api(422, "Invalid", "Pod \"p\" is invalid: status: Forbidden"), Outcome::Retry),
-            (api(500, "InternalError", "UID in "), Outcome::Retry),
-        ] {
-            let text = error.to_string();
-            assert_eq!(judge(Err(error), "patch status", "d", "p"), want, "{text}");
-        }
-        assert_eq!(judge(Ok(Answer::default()), "delete", "d", "p"), Outcome::Done(Answer::default()));
-    }
 
     #[test]
     fn what_was_seen_before_a_write_is_older_than_its_answer() {

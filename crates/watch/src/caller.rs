@@ -36,6 +36,19 @@ impl Caller {
     }
 }
 
+/// Whether there is no such object, or another one has its name: the precondition on its UID failed (409), or a patch would
+/// change it (422). Any other conflict is a race with somebody else's write.
+pub fn is_gone(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let is_other = match status.code {
+        // A name has no capital letters.
+        409 => status.message.contains("UID in "),
+        422 => status.message.contains("metadata.uid: "),
+        _ => false,
+    };
+    status.code == 404 || is_other
+}
+
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
@@ -85,5 +98,34 @@ mod tests {
         let (heard, answers) = sent(false).await;
         assert_eq!(heard, ["client /a", "client /b", "client /c"]);
         assert_eq!(answers, ["by client"; 3]);
+    }
+
+    #[test]
+    fn what_is_gone_is_told_from_a_race_for_it() {
+        let api = |code: u16, reason: &str, message: &str| {
+            kube::Error::Api(kube::core::Status::failure(message, reason).with_code(code).boxed())
+        };
+        let conflict = |why: &str| {
+            api(409, "Conflict", &format!("Operation cannot be fulfilled on pods \"fluid-0\": {why}"))
+        };
+        let modified =
+            "the object has been modified; please apply your changes to the latest version and try again";
+        let patched = "StorageError: invalid object, Code: 4, Key: /registry/pods/d/p, ResourceVersion: 0, \
+                       AdditionalErrorMsg: Precondition failed: UID in precondition: a, UID in object meta: b";
+        let deleted = "the UID in the precondition (a) does not match the UID in record (b). \
+                       The object might have been deleted and then recreated";
+        let immutable = "Pod \"p\" is invalid: metadata.uid: Invalid value: \"a\": field is immutable";
+        for (error, want) in [
+            (api(404, "NotFound", "pods \"p\" not found"), true),
+            (conflict(patched), true),
+            (conflict(deleted), true),
+            (api(422, "Invalid", immutable), true),
+            (conflict(modified), false),
+            (api(422, "Invalid", "Pod \"fluid-0\" is invalid: status: Forbidden"), false),
+            (api(500, "InternalError", "UID in "), false),
+            (kube::Error::Service("UID in ".into()), false),
+        ] {
+            assert_eq!(is_gone(&error), want, "{error}");
+        }
     }
 }

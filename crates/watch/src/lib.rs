@@ -33,7 +33,7 @@ use tokio_util::codec::{AnyDelimiterCodec, Decoder, FramedRead, LengthDelimitedC
 use tokio_util::io::StreamReader;
 use windlass_streams::handed::{Handed, Wanted};
 
-pub use caller::Caller;
+pub use caller::{Caller, is_gone};
 pub use form::{Form, Heard, Object, Page, json_event, json_page, json_refusal};
 pub use unhurried::unhurried;
 

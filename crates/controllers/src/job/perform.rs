@@ -16,6 +16,7 @@ use windlass_job::history::{ANNOTATION, History};
 use windlass_job::status_body::status_patch;
 use windlass_job::trace::Note;
 use windlass_job::{Action, Outcome, PodFacts, Uid};
+use windlass_watch::is_gone;
 
 use super::molds::Molds;
 use super::orphans::Release;
@@ -385,15 +386,6 @@ fn is_uid(text: &Option<String>, uid: &Uid) -> bool {
     text.as_deref().is_some_and(|text| Uid::new(text) == *uid)
 }
 
-/// There is no object of this name, or it is another one: the precondition on its UID failed (409 on a deletion, 422 on
-/// a patch that would change it).
-fn is_gone(error: &kube::Error) -> bool {
-    let kube::Error::Api(status) = error else { return false };
-    let is_other =
-        (status.is_conflict() || status.is_invalid()) && status.message.to_lowercase().contains("uid");
-    status.is_not_found() || is_other
-}
-
 /// Nothing can be created in a namespace that goes away: no news for anybody.
 fn is_namespace_terminating(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
@@ -490,26 +482,10 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_apart() {
+    fn a_namespace_that_goes_away_is_told_from_other_refusals() {
         let api = |code: u16, reason: &str, message: &str| {
             kube::Error::Api(kube::core::Status::failure(message, reason).with_code(code).boxed())
         };
-        let uid = "Precondition failed: UID in precondition: a, UID in object meta: b";
-        let cases = [
-            (api(404, "NotFound", "pods \"p\" not found"), true),
-            (api(409, "Conflict", uid), true),
-            (
-                api(422, "Invalid", "Pod \"p\" is invalid: metadata.uid: Invalid value: field is immutable"),
-                true,
-            ),
-            (api(409, "Conflict", "the object has been modified"), false),
-            (api(422, "Invalid", "Pod \"p\" is invalid: spec: Forbidden"), false),
-            (api(500, "InternalError", "uid"), false),
-            (kube::Error::Service("uid".into()), false),
-        ];
-        for (error, expected) in cases {
-            assert_eq!(is_gone(&error), expected, "{error}");
-        }
         let cause = kube::core::response::StatusCause {
             reason: "NamespaceTerminating".to_owned(),
             message: String::new(),
