@@ -265,7 +265,7 @@ async fn the_termination_message_is_what_the_container_wrote_or_the_end_of_its_l
 }
 
 #[tokio::test]
-async fn logs_and_files_of_a_pod_go_with_it() {
+async fn files_of_a_pod_go_when_it_ends_and_its_logs_when_it_is_gone() {
     let mut fixture = Fixture::new().await;
     let mut spec = never(json!([sh("c", "echo x; echo y > /dev/termination-log")]));
     spec["volumes"] = json!([{"name": "v", "emptyDir": {"medium": "Memory"}}]);
@@ -277,10 +277,11 @@ async fn logs_and_files_of_a_pod_go_with_it() {
     let uid = pod.metadata.uid.clone().expect("a UID");
     let log = fixture.log(&pod, "c", 0);
     let own = fixture.directory.path().join("pods").join(uid);
-    assert!(log.exists() && own.exists());
+    wait_for("the end of its files", || (!own.exists()).then_some(())).await;
+    assert!(log.exists());
     fixture.pods.delete("gone", &DeleteParams::default()).await.expect("deleted");
-    let is_gone = || (!log.parent().expect("a directory").exists() && !own.exists()).then_some(());
-    wait_for("the end of its files", is_gone).await;
+    let is_gone = || (!log.parent().expect("a directory").exists()).then_some(());
+    wait_for("the end of its logs", is_gone).await;
 
     // What was deleted while no agent was there goes when the next one starts.
     let missed = fixture.pods.get("missed").await.expect("there");
@@ -290,7 +291,7 @@ async fn logs_and_files_of_a_pod_go_with_it() {
     drop(fixture.agent);
     fixture.pods.delete("missed", &DeleteParams::default()).await.expect("deleted");
     fixture.agent = Agent::start(config).await.expect("the next agent starts");
-    wait_for("the end of its files", || (!missed_log.exists()).then_some(())).await;
+    wait_for("the end of its logs", || (!missed_log.exists()).then_some(())).await;
     let stays = fixture.pods.get("stays").await.expect("there");
     assert!(fixture.log(&stays, "c", 0).exists());
 }
