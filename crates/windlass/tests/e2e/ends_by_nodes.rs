@@ -364,11 +364,7 @@ async fn a_pod_that_is_deleted_while_its_image_is_pulled_fails_at_once_and_is_no
 #[tokio::test]
 async fn a_pod_with_an_image_that_is_not_there_fails_as_a_disrupted_one_when_it_is_preempted() {
     let world = World::start().await;
-    let node: Node = Api::all(world.client.clone()).get("node-1").await.expect("a node");
-    let cpus = node.status.and_then(|status| status.allocatable).expect("its room")["cpu"].0.clone();
-    let kubectl = world.kubectl();
-    kubectl.must(&["create", "priorityclass", "low", "--value=1"]);
-    kubectl.must(&["create", "priorityclass", "high", "--value=10"]);
+    let cpus = world.make_classes().await;
     let whole = |class: &str, image: &str| {
         json!({"priorityClassName": class, "containers": [{"name": "main", "image": image, "command": ["true"],
             "resources": {"requests": {"cpu": cpus}}}]})

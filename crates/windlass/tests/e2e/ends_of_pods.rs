@@ -12,11 +12,7 @@ use crate::world::{ACTIONS, World, comparable, disruptable, on_node, stopped, te
 #[tokio::test]
 async fn a_preempted_pod_fails_as_a_disrupted_one() {
     let world = World::start().await;
-    let node: Node = Api::all(world.client.clone()).get("node-1").await.expect("a node");
-    let cpus = node.status.and_then(|status| status.allocatable).expect("its room")["cpu"].0.clone();
-    let kubectl = world.kubectl();
-    kubectl.must(&["create", "priorityclass", "low", "--value=1"]);
-    kubectl.must(&["create", "priorityclass", "high", "--value=10"]);
+    let cpus = world.make_classes().await;
     let whole = |class: &str, script: &str| {
         let command = json!(["sh", "-c", script]);
         json!({"priorityClassName": class, "containers": [{"name": "main", "image": "host", "command": command,

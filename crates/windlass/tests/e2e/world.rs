@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -86,6 +86,15 @@ impl World {
     pub async fn pods_of(&self, job: &str) -> Vec<Pod> {
         let params = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
         self.pods().list(&params).await.expect("listed").items
+    }
+
+    /// Makes the priority classes `low` and `high`, and says how many CPUs are all that the node has.
+    pub async fn make_classes(&self) -> String {
+        let kubectl = self.kubectl();
+        kubectl.must(&["create", "priorityclass", "low", "--value=1"]);
+        kubectl.must(&["create", "priorityclass", "high", "--value=10"]);
+        let node: Node = Api::all(self.client.clone()).get("node-1").await.expect("a node");
+        node.status.and_then(|status| status.allocatable).expect("its room")["cpu"].0.clone()
     }
 
     /// The first pod of a Job, when it is such.
