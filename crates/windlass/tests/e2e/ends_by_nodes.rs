@@ -67,14 +67,6 @@ async fn condition(world: &World, node: &str, kind: &str) -> (String, String) {
     (found.status, found.message.unwrap_or_default())
 }
 
-async fn until(world: &World, node: &str, kind: &str, status: &str) {
-    wait_for(&format!("{kind}={status} of {node}"), async || {
-        let found = condition(world, node, kind).await;
-        if found.0 == status { Ok(()) } else { Err(format!("{found:?}")) }
-    })
-    .await;
-}
-
 /// A file system of its own, so that it can be full.
 struct Disk(PathBuf);
 
@@ -97,7 +89,14 @@ impl Drop for Disk {
 #[tokio::test]
 async fn a_pod_on_a_node_that_is_short_of_memory_fails_as_a_disrupted_one() {
     let world = World::with(&["--eviction-hard", "memory.available<1000Ti"]).await;
-    until(&world, "node-1", "MemoryPressure", "True").await;
+    // From then on the node looks every ten seconds.
+    wait_for("the first time that a pod would have had to go", async || {
+        let about = ["get", "events", "--field-selector", "reason=EvictionThresholdMet", "-o", "name"];
+        let told = world.kubectl().must(&about);
+        if told.is_empty() { Err(told) } else { Ok(()) }
+    })
+    .await;
+    assert_eq!(condition(&world, "node-1", "MemoryPressure").await.0, "True");
     // Best effort pods would not be taken.
     let more = json!({
         "tolerations": [{"key": "node.kubernetes.io/memory-pressure", "operator": "Exists"}],
